@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# The doors of the house. What is missing on the machine is installed first, by scripts/deps.
+
+PREFIX ?= /usr/local
+SUITES := unit unit-sanitized fuzz house contract spec
+C_FILES = find src include tests bench -path src/contract -prune -o -name '*.[ch]' -print 2>/dev/null
+
+.PHONY: help run build deps test $(SUITES:%=test-%) bench format lint generate install clean distclean
+
+help:
+	@echo 'make run              build hutch and print its version'
+	@echo 'make test             run every test'
+	@echo 'make test-SUITE       run one suite: $(SUITES)'
+	@echo 'make bench            run the benchmarks'
+	@echo 'make format           format the C sources in place'
+	@echo 'make lint             check the tree: format, clang-tidy, includes, the contract'
+	@echo 'make generate         regenerate the code made from proto/'
+	@echo 'make install          install into DESTDIR and PREFIX ($(PREFIX))'
+	@echo 'make clean            remove what was built, keep the tools'
+	@echo 'make distclean        remove build/ altogether'
+
+run: build
+	build/gcc/src/cli/hutch --version
+
+build: deps
+	scripts/build gcc
+
+deps:
+	@scripts/deps
+
+test: deps
+	scripts/test
+
+$(SUITES:%=test-%): test-%: deps
+	scripts/test $*
+
+bench: build
+	meson test -C build/gcc --no-rebuild --benchmark --verbose
+
+format: deps
+	$(C_FILES) | xargs clang-format -i
+
+lint: deps
+	scripts/test house contract
+
+generate: deps
+	scripts/generate
+
+install: deps
+	PREFIX='$(PREFIX)' scripts/build release
+	meson install -C build/release --no-rebuild $(if $(DESTDIR),--destdir '$(abspath $(DESTDIR))')
+
+clean:
+	find build -mindepth 1 -maxdepth 1 ! -name tools -exec rm -rf {} + 2>/dev/null || true
+
+distclean:
+	rm -rf build

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Walks the includes of a source folder and reports what breaks the order of the rooms."""
+
+import re
+from pathlib import Path
+
+# Who may include whom, beside itself: rooms, or single headers of a room. Everyone may include base.
+MAY_INCLUDE = {
+    "base": set(),
+    "contract": set(),  # generated from proto/
+    "rpc": set(),
+    "pbtext": set(),
+    "model": set(),
+    "policy": {"model"},
+    "store": {"model"},
+    "runtime": {"model", "policy", "rpc", "contract"},
+    "control": {"model", "policy", "store", "runtime/runtime.h"},
+    "api": {"rpc", "control", "model", "contract"},
+    "keeper": {"rpc", "policy", "contract"},
+    "client": {"rpc", "contract"},
+    "cli": {"client", "pbtext"},
+    "daemon": {"rpc", "model", "policy", "store", "runtime", "control", "api"},
+}
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.MULTILINE)
+PRAGMA_ONCE = re.compile(r"^#pragma once$", re.MULTILINE)
+
+
+def violations(src: Path) -> list[str]:
+    """All that is wrong with the includes of the rooms in @src, one sentence each."""
+    found = []
+    headers: dict[str, list[str]] = {}
+    for file in sorted([*src.rglob("*.c"), *src.rglob("*.h")]):
+        name = file.relative_to(src).as_posix()
+        room = name.split("/")[0]
+        if room == "contract":
+            continue
+        if room not in MAY_INCLUDE:
+            found.append(f"{name}: '{room}' is no room")
+            continue
+
+        text = file.read_text(encoding="utf-8")
+        if file.suffix == ".h" and not PRAGMA_ONCE.search(text):
+            found.append(f"{name}: has no #pragma once")
+        included = [path for quote, path in INCLUDE.findall(text) if quote == '"' or (src / path).is_file()]
+        found += [f"{name}: {problem}" for path in included if (problem := problem_of(room, path))]
+        if file.suffix == ".h":
+            headers[name] = included
+    return found + cycles(headers)
+
+
+def problem_of(room: str, path: str) -> str:
+    """What is wrong with a file of @room including @path; "" for nothing."""
+    target = path.split("/")[0]
+    if "/" not in path or target.startswith("."):
+        return f'"{path}" does not name its room'
+    if target not in MAY_INCLUDE:
+        return f'"{path}" is in no room'
+    if target in {room, "base"} or {target, path} & MAY_INCLUDE[room]:
+        return ""
+    return f'{room} may not include "{path}"'
+
+
+def cycles(headers: dict[str, list[str]]) -> list[str]:
+    """The cycles among @headers, each told once."""
+    found, done = [], set()
+
+    def visit(header: str, path: list[str]) -> None:
+        if header in path:
+            found.append("headers include each other: " + " -> ".join(path[path.index(header) :] + [header]))
+        elif header not in done:
+            for included in headers.get(header, []):
+                visit(included, path + [header])
+            done.add(header)
+
+    for header in headers:
+        visit(header, [])
+    return found
