@@ -3,7 +3,7 @@
 # The doors of the house. What is missing on the machine is installed first, by scripts/deps.
 
 PREFIX ?= /usr/local
-SUITES := unit unit-sanitized fuzz house contract spec
+SUITES := unit unit-sanitized fuzz interop house contract spec
 C_FILES = find src include tests bench -path src/contract -prune -o -name '*.[ch]' -print 2>/dev/null
 
 .PHONY: help run build deps test $(SUITES:%=test-%) bench format lint generate install clean distclean
@@ -35,8 +35,9 @@ test: deps
 $(SUITES:%=test-%): test-%: deps
 	scripts/test $*
 
-bench: build
-	meson test -C build/gcc --no-rebuild --benchmark --verbose
+bench:
+	@scripts/deps bench
+	bench/run
 
 format: deps
 	$(C_FILES) | xargs clang-format -i

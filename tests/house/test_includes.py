@@ -31,6 +31,7 @@ def test_a_room_includes_itself_base_and_what_stands_below_it(tmp_path):
         policy__path_c='#include "policy/path.h"\n#include "base/error.h"\n#include <errno.h>\n',
         runtime__runtime_h="#pragma once\n",
         control__loop_c='#include "runtime/runtime.h"\n',
+        rpc__health_c='#include "contract/grpc/health/v1/health.pb-c.h"\n',
         api__errors_c='#include "contract/hutch/v1/errors.pb-c.h"\n',
     )
     assert violations(tmp_path) == []
@@ -50,6 +51,7 @@ def test_nobody_includes_daemon(tmp_path, room):
         ("model__x_h", '#pragma once\n#include "policy/x.h"', 'model may not include "policy/x.h"'),
         ("policy__x_c", '  #  include "rpc/frame.h"', 'policy may not include "rpc/frame.h"'),
         ("control__x_c", '#include "runtime/native.h"', 'control may not include "runtime/native.h"'),
+        ("rpc__x_c", '#include "contract/hutch/x.h"', 'rpc may not include "contract/hutch/x.h"'),
         ("control__x_c", '#include "contract/x.pb-c.h"', 'control may not include "contract/x.pb-c.h"'),
         ("cli__x_c", '#include "contract/x.pb-c.h"', 'cli may not include "contract/x.pb-c.h"'),
         ("base__x_c", '#include "error.h"', '"error.h" does not name its room'),

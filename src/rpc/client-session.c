@@ -1,0 +1,505 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What lives here: gRPC as a client speaks it: requests, answers, and which status a call ends with whatever happens.
+ * What does not: HTTP/2 (session.c), messages and windows (stream.c), connecting, retrying (channel.c). */
+
+#include "rpc/client-session.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rpc/base64.h"
+#include "rpc/encoding.h"
+#include "rpc/fields.h"
+#include "rpc/grpc-text.h"
+#include "rpc/gzip.h"
+
+/* Messages of one call that are handed out before others have their turn. */
+#define MESSAGES_PER_TURN 64
+
+struct ClientSession {
+        Session base; /* first: a session of streams is its client's */
+        ClientIdentity identity;
+        char *lost; /* why the connection was; NULL: it was not, or nobody knows */
+};
+
+struct ClientCall {
+        Stream stream; /* first: a call is its stream */
+        const ClientEvents *events;
+        void *user;
+        bool declared_gzip;
+        bool compresses;
+
+        /* What the server answered. */
+        unsigned http_status;
+        bool is_grpc; /* by its content type */
+        Encoding encoding;
+        bool was_compressed; /* the message that came last */
+        Metadata initial;
+        Metadata trailing;
+        bool initial_complete;
+        bool headers_told;
+        bool has_status; /* grpc-status came */
+        bool dismissed;  /* the server has answered and still waits for our end, which was cut short */
+
+        /* The end. */
+        bool over; /* the status is known here, whatever the server says */
+        bool told;
+        StatusCode status;
+        char *status_message;
+        uint8_t *details;
+        size_t details_len;
+};
+
+static ClientCall *call_of(Stream *stream) {
+        return (ClientCall *) stream;
+}
+
+static void call_free(ClientCall *call) {
+        stream_done(&call->stream);
+        metadata_clear(&call->initial);
+        metadata_clear(&call->trailing);
+        free(call->status_message);
+        free(call->details);
+        free(call);
+}
+
+static bool field_is(const char *name, size_t len, const char *expected) {
+        return len == strlen(expected) && memcmp(name, expected, len) == 0;
+}
+
+/* The number in @text, at most @max; @otherwise when there is none. */
+static unsigned parse_number(const char *text, size_t len, unsigned max, unsigned otherwise) {
+        unsigned number = 0;
+
+        if (len == 0 || len > 4)
+                return otherwise;
+        for (size_t i = 0; i < len; i++) {
+                if (text[i] < '0' || text[i] > '9')
+                        return otherwise;
+                number = 10 * number + (unsigned) (text[i] - '0');
+        }
+
+        return number <= max ? number : otherwise;
+}
+
+static int set_status_message(ClientCall *call, const char *value, size_t len) {
+        size_t size = 3 * len + 1;
+        char *message = malloc(size);
+
+        if (!message)
+                return -ENOMEM;
+
+        (void) grpc_message_decode(value, len, message, size);
+        free(call->status_message);
+        call->status_message = message;
+        return 0;
+}
+
+/* What cannot be decoded is left out: the status tells without it. */
+static int set_details(ClientCall *call, const char *value, size_t len) {
+        size_t details_len = base64_decoded_len(value, len);
+        uint8_t *details = malloc(details_len ? details_len : 1);
+
+        if (!details)
+                return -ENOMEM;
+        if (base64_decode(value, len, details) < 0) {
+                free(details);
+                return 0;
+        }
+
+        free(call->details);
+        call->details = details;
+        call->details_len = details_len;
+        return 0;
+}
+
+static int add_metadata(ClientCall *call, const char *name, size_t name_len, const char *value, size_t value_len) {
+        Metadata *metadata = call->initial_complete ? &call->trailing : &call->initial;
+        int r = metadata_add_wire(metadata, name, name_len, value, value_len);
+
+        return r == -ENOMEM ? r : 0;
+}
+
+static int call_field(Stream *stream, const char *name, size_t name_len, const char *value, size_t value_len) {
+        ClientCall *call = call_of(stream);
+
+        if (field_is(name, name_len, ":status")) {
+                call->http_status = parse_number(value, value_len, 999, 0);
+        } else if (field_is(name, name_len, "content-type")) {
+                call->is_grpc = grpc_content_type_check(value, value_len) == 0;
+        } else if (field_is(name, name_len, "grpc-status")) {
+                call->has_status = true;
+                if (!call->over)
+                        call->status = parse_number(value, value_len, STATUS_UNAUTHENTICATED, STATUS_UNKNOWN);
+        } else if (field_is(name, name_len, "grpc-message")) {
+                return call->over ? 0 : set_status_message(call, value, value_len);
+        } else if (field_is(name, name_len, "grpc-status-details-bin")) {
+                return call->over ? 0 : set_details(call, value, value_len);
+        } else if (field_is(name, name_len, "grpc-encoding")) {
+                call->encoding = encoding_parse(value, value_len);
+        } else {
+                return add_metadata(call, name, name_len, value, value_len);
+        }
+
+        return 0;
+}
+
+/* A status in the first block stands for an answer without messages: its metadata is the trailing one. */
+static void call_fields_end(Stream *stream) {
+        ClientCall *call = call_of(stream);
+
+        if (call->initial_complete || (call->http_status >= 100 && call->http_status < 200))
+                return;
+
+        call->initial_complete = true;
+        if (call->has_status) {
+                call->headers_told = true;
+                call->trailing = call->initial;
+                call->initial = (Metadata){};
+        }
+}
+
+/* Ends the call with a status of our own, unless it has one. */
+static void set_over(ClientCall *call, StatusCode status, const char *message) {
+        if (call->over)
+                return;
+
+        call->over = true;
+        call->status = status;
+        free(call->status_message);
+        call->status_message = strdup(message); /* without it the status still tells */
+        free(call->details);
+        call->details = NULL;
+        call->details_len = 0;
+
+        stream_discard(&call->stream);
+        session_ready(call->stream.session, &call->stream);
+}
+
+/* The same, and the server need not go on. */
+static void abandon(ClientCall *call, StatusCode status, const char *message) {
+        set_over(call, status, message);
+        stream_reset(&call->stream, NGHTTP2_CANCEL);
+}
+
+static void call_expired(Stream *stream) {
+        abandon(call_of(stream), STATUS_DEADLINE_EXCEEDED, "the deadline of the call has passed");
+}
+
+void client_call_cancel(ClientCall *call) {
+        abandon(call, STATUS_CANCELLED, "the call was cancelled");
+}
+
+static StatusCode status_from_http(unsigned http_status) {
+        switch (http_status) {
+        case 400:
+                return STATUS_INTERNAL;
+        case 401:
+                return STATUS_UNAUTHENTICATED;
+        case 403:
+                return STATUS_PERMISSION_DENIED;
+        case 404:
+                return STATUS_UNIMPLEMENTED;
+        case 429:
+        case 502:
+        case 503:
+        case 504:
+                return STATUS_UNAVAILABLE;
+        default:
+                return STATUS_UNKNOWN;
+        }
+}
+
+static StatusCode status_from_reset(uint32_t code) {
+        switch (code) {
+        case NGHTTP2_REFUSED_STREAM:
+                return STATUS_UNAVAILABLE;
+        case NGHTTP2_CANCEL:
+                return STATUS_CANCELLED;
+        case NGHTTP2_ENHANCE_YOUR_CALM:
+                return STATUS_RESOURCE_EXHAUSTED;
+        case NGHTTP2_INADEQUATE_SECURITY:
+                return STATUS_PERMISSION_DENIED;
+        default:
+                return STATUS_INTERNAL;
+        }
+}
+
+static void set_lost(ClientCall *call) {
+        const ClientSession *session = (const ClientSession *) call->stream.session;
+
+        set_over(call, STATUS_UNAVAILABLE, session->lost ? session->lost : "the connection was lost");
+}
+
+/* Finds the status of a call that the server, or the end of the connection, has ended. */
+static void conclude(ClientCall *call) {
+        char text[128];
+
+        if (call->over || call->has_status)
+                return;
+
+        if (call->stream.session->dead) {
+                set_lost(call);
+        } else if (call->initial_complete && call->http_status != 200) {
+                snprintf(text, sizeof(text), "the server answered with HTTP status %u", call->http_status);
+                set_over(call, status_from_http(call->http_status), text);
+        } else if (call->initial_complete && !call->is_grpc) {
+                set_over(call, STATUS_UNKNOWN, "the server's answer is not gRPC");
+        } else {
+                snprintf(text, sizeof(text), "the server ended the call without a status (%s)",
+                         nghttp2_http2_strerror(call->stream.close_code));
+                set_over(call, status_from_reset(call->stream.close_code), text);
+        }
+}
+
+static void tell_end(ClientCall *call) {
+        Session *session = call->stream.session;
+        bool refused = call->stream.closed && call->stream.close_code == NGHTTP2_REFUSED_STREAM;
+        ClientStatus status = {
+                .code = call->status,
+                .message = call->status_message ? call->status_message : "",
+                .details = call->details,
+                .details_len = call->details_len,
+                .trailing = &call->trailing,
+                .from_server = !call->over,
+                .not_processed = call->over && (call->stream.id == 0 || refused),
+                .lost = call->over && session->dead,
+        };
+
+        call->told = true;
+        if (call->events->ended)
+                call->events->ended(call, &status);
+}
+
+static void fail_reading(ClientCall *call, int r) {
+        char text[96];
+
+        switch (r) {
+        case -EMSGSIZE:
+                snprintf(text, sizeof(text), "a message has more than %zu bytes",
+                         call->stream.session->limits.max_message);
+                abandon(call, STATUS_RESOURCE_EXHAUSTED, text);
+                return;
+        case -ENOBUFS:
+        case -ENOMEM:
+                abandon(call, STATUS_RESOURCE_EXHAUSTED, "too many messages are in memory");
+                return;
+        default:
+                abandon(call, STATUS_INTERNAL, "a message of the server is malformed");
+        }
+}
+
+static void deliver(ClientCall *call, Message *message) {
+        bool compressed = message->compressed;
+        int r = encoding_unpack(call->encoding, message, call->stream.session->limits.max_message);
+
+        call->was_compressed = compressed;
+        if (r < 0)
+                fail_reading(call, r);
+        else if (call->events->message)
+                call->events->message(call, message->data, message->len);
+}
+
+static void tell_news(ClientCall *call) {
+        Stream *stream = &call->stream;
+
+        if (!call->over && call->initial_complete && !call->headers_told && call->http_status == 200 && call->is_grpc) {
+                call->headers_told = true;
+                if (call->events->headers)
+                        call->events->headers(call, &call->initial);
+        }
+
+        for (size_t n = 0; !call->over && stream->read_error == 0; n++) {
+                _cleanup_(message_clear) Message message = {};
+
+                if (n == MESSAGES_PER_TURN) {
+                        session_ready(stream->session, stream);
+                        return;
+                }
+                if (!stream_take(stream, &message))
+                        break;
+                deliver(call, &message);
+        }
+
+        if (!call->over && stream->read_error < 0)
+                fail_reading(call, stream->read_error);
+        if (!call->over && stream->has_room && !stream->closed) {
+                stream->has_room = false;
+                if (call->events->writable)
+                        call->events->writable(call);
+        }
+}
+
+/* What the server did not wait for need not be sent: its answer is complete, and ends the call. */
+static void dismiss(ClientCall *call) {
+        Stream *stream = &call->stream;
+
+        if (!stream->remote_ended || stream->closed || call->over || call->dismissed ||
+            nghttp2_session_get_stream_local_close(stream->session->http2, stream->id) != 0)
+                return;
+
+        call->dismissed = true;
+        stream_reset(stream, NGHTTP2_NO_ERROR);
+}
+
+static void call_dispatch(Stream *stream) {
+        ClientCall *call = call_of(stream);
+
+        if (!call->told)
+                tell_news(call);
+        dismiss(call);
+
+        /* Messages that came before the end are handed out first, as fast as they are asked for, if there is time. */
+        if (stream->closed && stream->inbox_first && stream->session->dead)
+                set_lost(call);
+        if (stream->closed && !call->over && !stream->inbox_first)
+                conclude(call);
+        if (!call->told && (call->over || (stream->closed && !stream->inbox_first)))
+                tell_end(call);
+        if (call->told && stream->closed)
+                call_free(call);
+}
+
+static const SessionRole client_role = {
+        .field = call_field,
+        .fields_end = call_fields_end,
+        .dispatch = call_dispatch,
+        .expired = call_expired,
+};
+
+ClientSession *client_session_new(const ClientIdentity *identity, const SessionLimits *limits, uint64_t now) {
+        _cleanup_(client_session_freep) ClientSession *session = try_new0(ClientSession, 1);
+
+        if (!session)
+                return NULL;
+
+        session->identity = *identity;
+        if (session_init(&session->base, &client_role, limits, now) < 0)
+                return NULL;
+
+        return TAKE_PTR(session);
+}
+
+ClientSession *client_session_free(ClientSession *session) {
+        if (!session)
+                return NULL;
+
+        session_done(&session->base);
+        free(session->lost);
+        free(session);
+        return NULL;
+}
+
+void client_session_set_lost(ClientSession *session, const char *why) {
+        free(session->lost);
+        session->lost = strdup(why); /* without it calls still end */
+}
+
+Session *client_session_base(ClientSession *session) {
+        return &session->base;
+}
+
+bool client_session_is_open(const ClientSession *session) {
+        return !session->base.peer_draining && !session->base.broken && !session->base.dead;
+}
+
+/* Gives the request's fields to nghttp2. */
+static int submit(ClientCall *call, const ClientSession *session, const ClientRequest *request) {
+        _cleanup_(fields_clear) Fields fields = {};
+        nghttp2_data_provider provider = stream_data_provider(&call->stream);
+        uint64_t now = session->base.now;
+        char timeout[GRPC_TIMEOUT_SIZE];
+        int32_t id;
+
+        fields_add(&fields, ":method", "POST");
+        fields_add(&fields, ":scheme", session->identity.encrypted ? "https" : "http");
+        fields_add(&fields, ":path", request->path);
+        fields_add(&fields, ":authority", session->identity.authority);
+        fields_add(&fields, "te", "trailers");
+        fields_add(&fields, "content-type", "application/grpc");
+        fields_add(&fields, "user-agent", session->identity.user_agent);
+        fields_add(&fields, "grpc-accept-encoding", ENCODINGS);
+        if (request->compresses)
+                fields_add(&fields, "grpc-encoding", "gzip");
+        if (request->deadline != DEADLINE_NONE) {
+                (void) grpc_timeout_format(request->deadline > now ? request->deadline - now : 0, timeout);
+                fields_add(&fields, "grpc-timeout", timeout);
+        }
+        if (request->authorization)
+                fields_add_secret(&fields, "authorization", request->authorization);
+        if (request->metadata)
+                fields_add_metadata(&fields, request->metadata);
+        if (fields.failed)
+                return -ENOMEM;
+
+        id = nghttp2_submit_request(session->base.http2, NULL, fields.list, fields.n, &provider, &call->stream);
+        if (id < 0)
+                return -ENOMEM;
+
+        call->stream.id = id;
+        return 0;
+}
+
+ClientCall *client_call_start(ClientSession *session, const ClientRequest *request, const ClientEvents *events,
+                              void *user) {
+        ClientCall *call = try_new0(ClientCall, 1);
+
+        if (!call)
+                return NULL;
+
+        call->events = events;
+        call->user = user;
+        call->declared_gzip = call->compresses = request->compresses;
+        call->initial.bytes_max = session->base.limits.max_header_list;
+        call->trailing.bytes_max = session->base.limits.max_header_list;
+        stream_init(&call->stream, &session->base);
+
+        if (stream_set_deadline(&call->stream, request->deadline) < 0 || submit(call, session, request) < 0) {
+                call_free(call);
+                return NULL;
+        }
+
+        return call;
+}
+
+void *client_call_user(const ClientCall *call) {
+        return call->user;
+}
+
+void client_call_set_compression(ClientCall *call, bool compress) {
+        call->compresses = compress;
+}
+
+int client_call_send(ClientCall *call, const void *message, size_t len) {
+        _cleanup_free_ uint8_t *compressed = NULL;
+        int r;
+
+        if (call->over || call->stream.local_ended || call->stream.closed)
+                return -EPIPE;
+        if (!call->compresses || !call->declared_gzip)
+                return stream_send(&call->stream, message, len, false);
+
+        r = gzip_compress(message, len, &compressed, &len);
+        if (r < 0)
+                return r;
+        return stream_send(&call->stream, compressed, len, true);
+}
+
+bool client_call_is_writable(const ClientCall *call) {
+        return stream_is_writable(&call->stream);
+}
+
+void client_call_end(ClientCall *call) {
+        stream_end(&call->stream);
+}
+
+void client_call_read(ClientCall *call) {
+        stream_want(&call->stream);
+}
+
+bool client_call_message_was_compressed(const ClientCall *call) {
+        return call->was_compressed;
+}

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What lives here: protobuf-c with memory that has a cap and may run out. What does not: what messages mean. */
+
+#include "rpc/protobuf.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "rpc/call.h"
+
+/* What one message may still allocate, and why it could not. */
+typedef struct Budget {
+        size_t left;
+        int error;
+} Budget;
+
+static void *budget_alloc(void *user, size_t size) {
+        Budget *budget = user;
+        void *pointer;
+
+        if (size > budget->left) {
+                budget->error = -EMSGSIZE;
+                return NULL;
+        }
+
+        pointer = malloc(size);
+        if (pointer)
+                budget->left -= size;
+        else
+                budget->error = -ENOMEM;
+        return pointer;
+}
+
+static void budget_free(void *user, void *pointer) {
+        (void) user;
+        free(pointer);
+}
+
+int protobuf_unpack(const ProtobufCMessageDescriptor *type, const void *bytes, size_t len, size_t cap,
+                    ProtobufCMessage **ret_message) {
+        Budget budget = { .left = cap, .error = -EBADMSG };
+        ProtobufCAllocator allocator = { .alloc = budget_alloc, .free = budget_free, .allocator_data = &budget };
+        ProtobufCMessage *message = protobuf_c_message_unpack(type, &allocator, len, bytes);
+
+        if (!message)
+                return budget.error;
+
+        *ret_message = message;
+        return 0;
+}
+
+ProtobufCMessage *protobuf_free(ProtobufCMessage *message) {
+        if (message)
+                protobuf_c_message_free_unpacked(message, NULL);
+        return NULL;
+}
+
+int protobuf_pack(const ProtobufCMessage *message, uint8_t **ret_bytes, size_t *ret_len) {
+        size_t len = protobuf_c_message_get_packed_size(message);
+        uint8_t *bytes = malloc(len + 1);
+
+        if (!bytes)
+                return -ENOMEM;
+
+        *ret_len = protobuf_c_message_pack(message, bytes);
+        *ret_bytes = bytes;
+        return 0;
+}
+
+ProtobufCMessage *call_unpack(Call *call, const ProtobufCMessageDescriptor *type, const void *bytes, size_t len,
+                              size_t cap) {
+        ProtobufCMessage *message = NULL;
+        int r = protobuf_unpack(type, bytes, len, cap, &message);
+
+        if (r == -EBADMSG)
+                call_finish(call, STATUS_INTERNAL, "the message is no request of this method");
+        else if (r < 0)
+                call_finish(call, STATUS_RESOURCE_EXHAUSTED, "the message takes too much memory");
+        return message;
+}
+
+int call_send_protobuf(Call *call, const ProtobufCMessage *message) {
+        uint8_t *bytes;
+        size_t len;
+        int r;
+
+        r = protobuf_pack(message, &bytes, &len);
+        if (r < 0)
+                return r;
+
+        r = call_send(call, bytes, len);
+        free(bytes);
+        return r;
+}
+
+void call_reply_protobuf(Call *call, const ProtobufCMessage *message) {
+        uint8_t *bytes;
+        size_t len;
+
+        if (protobuf_pack(message, &bytes, &len) < 0) {
+                call_finish(call, STATUS_RESOURCE_EXHAUSTED, "no memory for the answer");
+                return;
+        }
+
+        call_reply(call, bytes, len);
+        free(bytes);
+}

@@ -1,0 +1,590 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What lives here: gRPC as a server speaks it: requests checked and turned into calls, answers, statuses and trailers.
+ * What does not: HTTP/2 (session.c), messages and windows (stream.c), sockets (server.c). */
+
+#include "rpc/server-session.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/strings.h"
+#include "rpc/encoding.h"
+#include "rpc/fields.h"
+#include "rpc/grpc-text.h"
+#include "rpc/gzip.h"
+#include "rpc/metadata.h"
+#include "rpc/method-table.h"
+
+/* Messages of one call that are handed out before others have their turn. */
+#define MESSAGES_PER_TURN 64
+
+struct ServerSession {
+        Session base;
+        const ServerHandlers *handlers;
+        const Peer *peer;
+};
+
+struct Call {
+        Stream stream; /* first: a call is its stream */
+
+        /* The request's fields. */
+        char *path;
+        const Method *method; /* NULL: not served */
+        Metadata metadata;
+        uint64_t timeout; /* UINT64_MAX: none */
+        Encoding encoding;
+        bool accepts_gzip;
+        bool is_post;
+        bool is_grpc; /* by its content type */
+        HutchError refusal;
+
+        bool fields_complete;
+        bool begun;
+        size_t n_begun; /* interceptors that let it pass */
+
+        const CallEvents *events;
+        void *user;
+        Message request; /* of a method whose clients do not stream */
+        bool has_request;
+        bool was_compressed; /* the message that came last */
+        bool half_close_told;
+
+        Metadata initial;
+        Metadata trailing;
+        bool compresses;    /* messages from now on */
+        bool declared_gzip; /* in the headers that were sent */
+        bool headers_sent;  /* or given to nghttp2 */
+        bool finished;      /* the status is known */
+        bool told;          /* the handler heard of the end */
+        StatusCode status;
+        char *status_message;
+        uint8_t *details;
+        size_t details_len;
+};
+
+static ServerSession *call_session(const Call *call) {
+        return (ServerSession *) call->stream.session;
+}
+
+static Call *call_of(Stream *stream) {
+        return (Call *) stream;
+}
+
+static Stream *call_open(Session *session) {
+        Call *call = try_new0(Call, 1);
+
+        if (!call)
+                return NULL;
+
+        stream_init(&call->stream, session);
+        call->timeout = UINT64_MAX;
+        call->metadata.bytes_max = session->limits.max_header_list;
+        call->initial.bytes_max = session->limits.max_header_list;
+        call->trailing.bytes_max = session->limits.max_header_list;
+        return &call->stream;
+}
+
+static void call_free(Call *call) {
+        stream_done(&call->stream);
+        free(call->path);
+        metadata_clear(&call->metadata);
+        metadata_clear(&call->initial);
+        metadata_clear(&call->trailing);
+        error_clear(&call->refusal);
+        message_clear(&call->request);
+        free(call->status_message);
+        free(call->details);
+        free(call);
+}
+
+/* The first thing that is wrong with a request is told; the rest of it is read and ignored. */
+__attribute__((format(printf, 4, 5))) static void refuse(Call *call, StatusCode code, const char *reason,
+                                                         const char *format, ...) {
+        char message[256];
+        va_list args;
+
+        if (call->refusal.error != 0)
+                return;
+
+        va_start(args, format);
+        vsnprintf(message, sizeof(message), format, args);
+        va_end(args);
+        (void) error_set_code(&call->refusal, code, -EINVAL, reason, "%s", message);
+}
+
+static bool field_is(const char *name, size_t len, const char *expected) {
+        return len == strlen(expected) && memcmp(name, expected, len) == 0;
+}
+
+static int set_path(Call *call, const char *value, size_t len) {
+        call->path = strndup(value, len);
+        if (!call->path)
+                return -ENOMEM;
+
+        call->method = method_table_find(call_session(call)->handlers->methods, value, len);
+        return 0;
+}
+
+static void set_timeout(Call *call, const char *value, size_t len) {
+        if (grpc_timeout_parse(value, len, &call->timeout) < 0)
+                refuse(call, STATUS_INTERNAL, "TIMEOUT_MALFORMED", "grpc-timeout is malformed");
+}
+
+static int add_metadata(Call *call, const char *name, size_t name_len, const char *value, size_t value_len) {
+        int r = metadata_add_wire(&call->metadata, name, name_len, value, value_len);
+
+        if (r == -EINVAL)
+                refuse(call, STATUS_INTERNAL, "METADATA_MALFORMED", "a -bin value of the metadata is not base64");
+        else if (r == -E2BIG)
+                refuse(call, STATUS_RESOURCE_EXHAUSTED, "METADATA_TOO_LARGE", "the metadata is too large");
+        return r == -ENOMEM ? r : 0;
+}
+
+static int call_field(Stream *stream, const char *name, size_t name_len, const char *value, size_t value_len) {
+        Call *call = call_of(stream);
+
+        if (call->fields_complete)
+                return 0; /* trailers of a request mean nothing */
+
+        if (field_is(name, name_len, ":path"))
+                return set_path(call, value, value_len);
+        if (field_is(name, name_len, ":method")) {
+                call->is_post = field_is(value, value_len, "POST");
+        } else if (field_is(name, name_len, "content-type")) {
+                call->is_grpc = grpc_content_type_check(value, value_len) == 0;
+        } else if (field_is(name, name_len, "grpc-timeout")) {
+                set_timeout(call, value, value_len);
+        } else if (field_is(name, name_len, "grpc-encoding")) {
+                call->encoding = encoding_parse(value, value_len);
+        } else if (field_is(name, name_len, "grpc-accept-encoding")) {
+                call->accepts_gzip |= encoding_accepts_gzip(value, value_len);
+        } else {
+                return add_metadata(call, name, name_len, value, value_len);
+        }
+
+        return 0;
+}
+
+static void call_fields_end(Stream *stream) {
+        call_of(stream)->fields_complete = true;
+}
+
+/* Gives header fields, and with @data what follows them, to nghttp2. */
+static int submit_response(Call *call, Fields *fields, bool data) {
+        nghttp2_data_provider provider = stream_data_provider(&call->stream);
+
+        if (fields->failed)
+                return -ENOMEM;
+        if (!call->stream.closed && nghttp2_submit_response(call->stream.session->http2, call->stream.id, fields->list,
+                                                            fields->n, data ? &provider : NULL) != 0)
+                return -ENOMEM;
+
+        call->headers_sent = true;
+        session_touch(call->stream.session);
+        return 0;
+}
+
+static int send_headers(Call *call) {
+        _cleanup_(fields_clear) Fields fields = {};
+
+        fields_add(&fields, ":status", "200");
+        fields_add(&fields, "content-type", "application/grpc");
+        if (call->compresses) {
+                call->declared_gzip = true;
+                fields_add(&fields, "grpc-encoding", "gzip");
+        }
+        fields_add_metadata(&fields, &call->initial);
+        return submit_response(call, &fields, true);
+}
+
+static void add_status(Call *call, Fields *fields, char number[static 8]) {
+        snprintf(number, 8, "%u", (unsigned) call->status);
+        fields_add(fields, "grpc-status", number);
+        if (call->status_message)
+                fields_add_message(fields, "grpc-message", call->status_message);
+        if (call->details)
+                fields_add_binary(fields, "grpc-status-details-bin", call->details, call->details_len);
+        if (call->encoding == ENCODING_UNKNOWN)
+                fields_add(fields, "grpc-accept-encoding", ENCODINGS);
+        fields_add_metadata(fields, &call->trailing);
+}
+
+/* A status without messages before it: one block of fields. */
+static int send_status_only(Call *call) {
+        _cleanup_(fields_clear) Fields fields = {};
+        char number[8];
+
+        fields_add(&fields, ":status", "200");
+        fields_add(&fields, "content-type", "application/grpc");
+        fields_add_metadata(&fields, &call->initial);
+        add_status(call, &fields, number);
+        return submit_response(call, &fields, false);
+}
+
+static int call_trailers(Stream *stream) {
+        _cleanup_(fields_clear) Fields fields = {};
+        Call *call = call_of(stream);
+        char number[8];
+
+        add_status(call, &fields, number);
+        if (fields.failed)
+                return -ENOMEM;
+        return nghttp2_submit_trailer(stream->session->http2, stream->id, fields.list, fields.n) == 0 ? 0 : -ENOMEM;
+}
+
+/* Answers a request that is HTTP but not gRPC. */
+static int send_http_error(Call *call, const char *http_status) {
+        _cleanup_(fields_clear) Fields fields = {};
+
+        fields_add(&fields, ":status", http_status);
+        if (!call->is_post)
+                fields_add(&fields, "allow", "POST");
+        return submit_response(call, &fields, false);
+}
+
+void call_finish_details(Call *call, StatusCode status, const char *message, const void *details, size_t details_len) {
+        int r = 0;
+
+        if (call->finished)
+                return;
+
+        call->finished = true;
+        call->status = status;
+        if (message && *message)
+                call->status_message = strdup(message); /* without it the status still tells */
+        if (details_len > 0) {
+                call->details = malloc(details_len);
+                if (call->details) {
+                        memcpy(call->details, details, details_len);
+                        call->details_len = details_len;
+                }
+        }
+
+        stream_discard(&call->stream);
+        if (call->headers_sent)
+                stream_end(&call->stream);
+        else
+                r = send_status_only(call);
+        if (r < 0)
+                stream_reset(&call->stream, NGHTTP2_INTERNAL_ERROR);
+}
+
+void call_finish(Call *call, StatusCode status, const char *message) {
+        call_finish_details(call, status, message, NULL, 0);
+}
+
+void call_fail(Call *call, const HutchError *err) {
+        call_finish(call, err->code, error_message(err));
+}
+
+int call_send(Call *call, const void *message, size_t len) {
+        _cleanup_free_ uint8_t *compressed = NULL;
+        int r;
+
+        if (call->finished || call->told || call->stream.closed)
+                return -EPIPE;
+
+        if (!call->headers_sent) {
+                r = send_headers(call);
+                if (r < 0)
+                        return r;
+        }
+
+        if (!call->compresses || !call->declared_gzip)
+                return stream_send(&call->stream, message, len, false);
+
+        r = gzip_compress(message, len, &compressed, &len);
+        if (r < 0)
+                return r;
+        return stream_send(&call->stream, compressed, len, true);
+}
+
+void call_reply(Call *call, const void *message, size_t len) {
+        int r = call_send(call, message, len);
+
+        if (r == -ENOMEM)
+                call_finish(call, STATUS_RESOURCE_EXHAUSTED, "no memory for the answer");
+        else if (r == 0)
+                call_finish(call, STATUS_OK, NULL);
+}
+
+/* Tells everybody that the call is over, once. */
+static void tell_end(Call *call, CallEnd how) {
+        const ServerHandlers *handlers = call_session(call)->handlers;
+
+        if (call->told)
+                return;
+
+        call->told = true;
+        if (call->events && call->events->ended)
+                call->events->ended(call, how);
+        while (call->n_begun > 0) {
+                const Interceptor *interceptor = &handlers->interceptors[--call->n_begun];
+                StatusCode status = how == CALL_END_CANCELLED ? STATUS_CANCELLED : call->status;
+
+                if (interceptor->end)
+                        interceptor->end(call, status, how, interceptor->context);
+        }
+}
+
+static void call_expired(Stream *stream) {
+        Call *call = call_of(stream);
+
+        if (call->finished)
+                return;
+
+        call_finish(call, STATUS_DEADLINE_EXCEEDED, "the deadline of the call has passed");
+        tell_end(call, CALL_END_DEADLINE);
+}
+
+/* Finds out whether the request can be served at all. Returns the HTTP status that says no, or NULL. */
+static const char *check_request(Call *call) {
+        size_t max_header_list = call->stream.session->limits.max_header_list;
+
+        if (!call->is_post)
+                return "405";
+        if (!call->is_grpc)
+                return "415";
+
+        if (call->stream.header_list > max_header_list)
+                refuse(call, STATUS_RESOURCE_EXHAUSTED, "HEADERS_TOO_LARGE",
+                       "the header fields have more than %zu bytes", max_header_list);
+        if (call->encoding == ENCODING_UNKNOWN)
+                refuse(call, STATUS_UNIMPLEMENTED, "COMPRESSION_UNKNOWN",
+                       "messages may be compressed by gzip or not at all");
+        if (!call->method)
+                refuse(call, STATUS_UNIMPLEMENTED, "METHOD_UNIMPLEMENTED", "no method %.200s is served here",
+                       call->path);
+        return NULL;
+}
+
+static int run_interceptors(Call *call) {
+        const ServerHandlers *handlers = call_session(call)->handlers;
+
+        while (call->n_begun < handlers->n_interceptors) {
+                const Interceptor *interceptor = &handlers->interceptors[call->n_begun];
+                int r = interceptor->begin ? interceptor->begin(call, interceptor->context, &call->refusal) : 0;
+
+                if (r < 0)
+                        return r;
+                call->n_begun++;
+        }
+
+        return 0;
+}
+
+static void begin(Call *call) {
+        const char *http_error = check_request(call);
+        Session *session = call->stream.session;
+
+        call->begun = true;
+        if (http_error) {
+                call->finished = true;
+                stream_discard(&call->stream);
+                if (send_http_error(call, http_error) < 0)
+                        stream_reset(&call->stream, NGHTTP2_INTERNAL_ERROR);
+                return;
+        }
+        if (call->refusal.error != 0 || run_interceptors(call) < 0) {
+                call_fail(call, &call->refusal);
+                return;
+        }
+
+        if (call->timeout < UINT64_MAX - session->now &&
+            stream_set_deadline(&call->stream, session->now + call->timeout) < 0) {
+                call_finish(call, STATUS_RESOURCE_EXHAUSTED, "no memory");
+                return;
+        }
+
+        if (call->method->start) {
+                call->method->start(call, call->method->context);
+                return;
+        }
+
+        /* One message, and the end behind it. */
+        stream_want(&call->stream);
+        stream_want(&call->stream);
+}
+
+static void fail_reading(Call *call, int r) {
+        char text[96];
+
+        switch (r) {
+        case -EMSGSIZE:
+                snprintf(text, sizeof(text), "a message has more than %zu bytes",
+                         call->stream.session->limits.max_message);
+                call_finish(call, STATUS_RESOURCE_EXHAUSTED, text);
+                return;
+        case -ENOBUFS:
+        case -ENOMEM:
+                call_finish(call, STATUS_RESOURCE_EXHAUSTED, "too many messages are in memory");
+                return;
+        default:
+                call_finish(call, STATUS_INTERNAL, "a message is malformed");
+        }
+}
+
+static void deliver(Call *call, Message *message) {
+        bool compressed = message->compressed;
+        int r = encoding_unpack(call->encoding, message, call->stream.session->limits.max_message);
+
+        call->was_compressed = compressed;
+        if (r < 0) {
+                fail_reading(call, r);
+        } else if (call->method->start) {
+                if (call->events && call->events->message)
+                        call->events->message(call, message->data, message->len);
+        } else if (call->has_request) {
+                call_finish(call, STATUS_UNIMPLEMENTED, "the method takes one message, and more came");
+        } else {
+                call->has_request = true;
+                call->request = *message;
+                *message = (Message){};
+        }
+}
+
+/* All messages of the request were handed out. */
+static void deliver_end(Call *call) {
+        call->half_close_told = true;
+
+        if (call->method->start) {
+                if (call->events && call->events->half_closed)
+                        call->events->half_closed(call);
+        } else if (call->has_request) {
+                call->method->handle(call, call->request.data, call->request.len, call->method->context);
+                message_clear(&call->request);
+        } else {
+                call_finish(call, STATUS_UNIMPLEMENTED, "the method takes one message, and none came");
+        }
+}
+
+static void call_dispatch(Stream *stream) {
+        Call *call = call_of(stream);
+
+        if (stream->closed) {
+                tell_end(call, call->finished && stream->close_code == NGHTTP2_NO_ERROR ? CALL_END_FINISHED
+                                                                                        : CALL_END_CANCELLED);
+                call_free(call);
+                return;
+        }
+
+        if (!call->fields_complete)
+                return;
+        if (!call->begun)
+                begin(call);
+
+        for (size_t n = 0; !call->finished && stream->read_error == 0; n++) {
+                _cleanup_(message_clear) Message message = {};
+
+                if (n == MESSAGES_PER_TURN) {
+                        session_ready(stream->session, stream);
+                        return;
+                }
+                if (!stream_take(stream, &message))
+                        break;
+                deliver(call, &message);
+        }
+
+        if (!call->finished && stream->read_error < 0)
+                fail_reading(call, stream->read_error);
+        if (!call->finished && !call->half_close_told && stream_is_drained(stream))
+                deliver_end(call);
+        if (!call->finished && stream->has_room) {
+                stream->has_room = false;
+                if (call->events && call->events->writable)
+                        call->events->writable(call);
+        }
+}
+
+static const SessionRole server_role = {
+        .server = true,
+        .open = call_open,
+        .field = call_field,
+        .fields_end = call_fields_end,
+        .trailers = call_trailers,
+        .dispatch = call_dispatch,
+        .expired = call_expired,
+};
+
+ServerSession *server_session_new(const ServerHandlers *handlers, const SessionLimits *limits, SessionBudget *budget,
+                                  const Peer *peer, uint64_t now) {
+        _cleanup_(server_session_freep) ServerSession *session = try_new0(ServerSession, 1);
+
+        if (!session)
+                return NULL;
+
+        session->handlers = handlers;
+        session->peer = peer;
+        session->base.budget = budget;
+        if (session_init(&session->base, &server_role, limits, now) < 0)
+                return NULL;
+
+        return TAKE_PTR(session);
+}
+
+ServerSession *server_session_free(ServerSession *session) {
+        if (!session)
+                return NULL;
+
+        session_done(&session->base);
+        free(session);
+        return NULL;
+}
+
+Session *server_session_base(ServerSession *session) {
+        return &session->base;
+}
+
+const char *call_path(const Call *call) {
+        return call->path;
+}
+
+const Metadata *call_metadata(const Call *call) {
+        return &call->metadata;
+}
+
+const Peer *call_peer(const Call *call) {
+        return call_session(call)->peer;
+}
+
+uint64_t call_deadline(const Call *call) {
+        return call->stream.deadline;
+}
+
+void call_set_events(Call *call, const CallEvents *events, void *user) {
+        call->events = events;
+        call->user = user;
+}
+
+void *call_user(const Call *call) {
+        return call->user;
+}
+
+void call_read(Call *call) {
+        stream_want(&call->stream);
+}
+
+bool call_message_was_compressed(const Call *call) {
+        return call->was_compressed;
+}
+
+Metadata *call_initial_metadata(Call *call) {
+        return &call->initial;
+}
+
+Metadata *call_trailing_metadata(Call *call) {
+        return &call->trailing;
+}
+
+void call_set_compression(Call *call, bool compress) {
+        call->compresses = compress && call->accepts_gzip;
+}
+
+bool call_is_writable(const Call *call) {
+        return stream_is_writable(&call->stream);
+}
