@@ -313,7 +313,7 @@ static void tell_news(ClientCall *call) {
         }
 
         for (size_t n = 0; !call->over && stream->read_error == 0; n++) {
-                _cleanup_(message_clear) Message message = {};
+                Message message;
 
                 if (n == MESSAGES_PER_TURN) {
                         session_ready(stream->session, stream);
@@ -322,6 +322,7 @@ static void tell_news(ClientCall *call) {
                 if (!stream_take(stream, &message))
                         break;
                 deliver(call, &message);
+                message_recycle(&message, &stream->session->spare);
         }
 
         if (!call->over && stream->read_error < 0)

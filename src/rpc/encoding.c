@@ -55,6 +55,6 @@ int encoding_unpack(Encoding encoding, Message *message, size_t len_max) {
                 return r;
 
         free(message->data);
-        *message = (Message){ .data = data, .len = len };
+        *message = (Message){ .data = data, .len = len, .size = len };
         return 0;
 }

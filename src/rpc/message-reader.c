@@ -31,6 +31,18 @@ static size_t feed_prefix(MessageReader *reader, const uint8_t *bytes, size_t le
         return n;
 }
 
+/* Begins with the shared buffer, when the message is one for it. */
+static void take_spare(MessageReader *reader, size_t announced) {
+        SpareBuffer *spare = reader->spare;
+
+        if (reader->data || !spare || announced < SPARE_BUFFER_MIN || announced > spare->size)
+                return;
+
+        reader->data = spare->data;
+        reader->size = spare->size;
+        *spare = (SpareBuffer){};
+}
+
 /* Makes room for @len bytes in all, at most @announced: twice what there is, so that few copies are made. */
 static int reserve(MessageReader *reader, size_t len, size_t announced) {
         size_t size = 2 * reader->size > len ? 2 * reader->size : len;
@@ -57,7 +69,7 @@ static int finish(MessageReader *reader, Message *ret_message) {
         if (!reader->data)
                 return -ENOMEM;
 
-        *ret_message = (Message){ .len = reader->len, .compressed = reader->prefix[0] == 1 };
+        *ret_message = (Message){ .len = reader->len, .size = reader->size, .compressed = reader->prefix[0] == 1 };
         ret_message->data = TAKE_PTR(reader->data);
         message_reader_clear(reader);
         return 1;
@@ -83,6 +95,7 @@ int message_reader_feed(MessageReader *reader, const uint8_t *bytes, size_t len,
         if (n > len - taken)
                 n = len - taken;
         if (n > 0) {
+                take_spare(reader, announced);
                 r = reserve(reader, reader->len + n, announced);
                 if (r < 0)
                         return r;
@@ -102,13 +115,30 @@ bool message_reader_is_between(const MessageReader *reader) {
 }
 
 void message_reader_clear(MessageReader *reader) {
+        SpareBuffer *spare = reader->spare;
+
         free(reader->data);
         message_reader_init(reader, reader->len_max);
+        reader->spare = spare;
 }
 
 void message_clear(Message *message) {
         free(message->data);
         *message = (Message){};
+}
+
+void message_recycle(Message *message, SpareBuffer *spare) {
+        if (message->size > spare->size && message->size >= SPARE_BUFFER_MIN && message->size <= SPARE_BUFFER_MAX) {
+                free(spare->data);
+                spare->size = message->size;
+                spare->data = TAKE_PTR(message->data);
+        }
+        message_clear(message);
+}
+
+void spare_buffer_clear(SpareBuffer *spare) {
+        free(spare->data);
+        *spare = (SpareBuffer){};
 }
 
 void message_prefix_write(uint8_t ret_prefix[static MESSAGE_PREFIX_LEN], bool compressed, uint32_t len) {

@@ -21,16 +21,27 @@
  *                 len -= taken;
  *         }
  *
- * The bytes may come in pieces of any size. A reader holds at most twice the bytes that came of a message, however many
- * were announced. */
+ * The bytes may come in pieces of any size. A reader takes memory for at most twice the bytes that came of a message,
+ * however many were announced. Readers may share a buffer, so that a stream of large messages does not take memory anew
+ * for each: message_recycle() puts one there, and whoever begins with a message that fits takes it. */
 
 #define MESSAGE_PREFIX_LEN 5
 
 typedef struct Message {
         uint8_t *data; /* from malloc(), owned; not NULL in a message that was read, even an empty one */
         size_t len;
+        size_t size; /* room in @data */
         bool compressed;
 } Message;
+
+/* A buffer that waits for the next large message. */
+typedef struct SpareBuffer {
+        uint8_t *data;
+        size_t size;
+} SpareBuffer;
+
+#define SPARE_BUFFER_MIN ((size_t) 32 << 10) /* smaller ones are not worth it */
+#define SPARE_BUFFER_MAX ((size_t) 2 << 20)
 
 typedef struct MessageReader {
         size_t len_max;
@@ -38,6 +49,7 @@ typedef struct MessageReader {
         uint8_t prefix_len; /* how much of the prefix came */
         uint8_t *data;      /* what came of the message, and room for more */
         size_t len, size;
+        SpareBuffer *spare; /* NULL: none */
 } MessageReader;
 
 /* Makes a reader that refuses messages longer than @len_max. */
@@ -61,5 +73,10 @@ void message_reader_clear(MessageReader *reader) __attribute__((nonnull));
 
 /* Frees the data of @message, which may have none. */
 void message_clear(Message *message) __attribute__((nonnull));
+
+/* The same, but keeps its memory in @spare when that is worth it. */
+void message_recycle(Message *message, SpareBuffer *spare) __attribute__((nonnull));
+
+void spare_buffer_clear(SpareBuffer *spare) __attribute__((nonnull));
 
 void message_prefix_write(uint8_t ret_prefix[static MESSAGE_PREFIX_LEN], bool compressed, uint32_t len);

@@ -479,7 +479,7 @@ static void call_dispatch(Stream *stream) {
                 begin(call);
 
         for (size_t n = 0; !call->finished && stream->read_error == 0; n++) {
-                _cleanup_(message_clear) Message message = {};
+                Message message;
 
                 if (n == MESSAGES_PER_TURN) {
                         session_ready(stream->session, stream);
@@ -488,6 +488,7 @@ static void call_dispatch(Stream *stream) {
                 if (!stream_take(stream, &message))
                         break;
                 deliver(call, &message);
+                message_recycle(&message, &stream->session->spare);
         }
 
         if (!call->finished && stream->read_error < 0)

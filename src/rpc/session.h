@@ -80,6 +80,7 @@ struct Session {
         size_t buffered;       /* bytes of messages in memory, whole or not */
         size_t held;           /* of these, what nobody asked for yet */
         size_t withheld;       /* bytes that the connection's window was not given back */
+        SpareBuffer spare;     /* for large messages, while there are streams */
 
         uint8_t *out; /* the buffer of session_produce() */
         size_t out_len, out_size;

@@ -31,6 +31,7 @@ void stream_init(Stream *stream, Session *session) {
         stream->deadline = DEADLINE_NONE;
         stream->deadline_index = SIZE_MAX;
         message_reader_init(&stream->reader, session->limits.max_message);
+        stream->reader.spare = &session->spare;
 
         stream->next = session->streams;
         if (stream->next)
@@ -98,6 +99,8 @@ void stream_done(Stream *stream) {
         if (stream->next)
                 stream->next->prev = stream->prev;
         session->n_streams--;
+        if (session->n_streams == 0)
+                spare_buffer_clear(&session->spare);
         if (session->budget)
                 session->budget->streams--;
 }

@@ -31,7 +31,11 @@ static int next_message(const uint8_t *bytes, size_t len, Message *ret_message) 
         if (len - MESSAGE_PREFIX_LEN < message_len)
                 return 0;
 
-        *ret_message = (Message){ (uint8_t *) bytes, MESSAGE_PREFIX_LEN + message_len, bytes[0] == 1 };
+        *ret_message = (Message){
+                .data = (uint8_t *) bytes,
+                .len = MESSAGE_PREFIX_LEN + message_len,
+                .compressed = bytes[0] == 1,
+        };
         return 1;
 }
 

@@ -231,6 +231,55 @@ static void without_memory_reading_fails(void **state) {
         }
 }
 
+/* A message of @len zeros, read by @reader. */
+static Message read_zeros(MessageReader *reader, size_t len) {
+        _cleanup_free_ uint8_t *bytes = new0(uint8_t, MESSAGE_PREFIX_LEN + len);
+        Message message = {};
+        size_t taken;
+
+        message_prefix_write(bytes, false, (uint32_t) len);
+        assert_int_equal(message_reader_feed(reader, bytes, MESSAGE_PREFIX_LEN + len, &taken, &message), 1);
+        assert_int_equal(message.len, len);
+        return message;
+}
+
+static void buffer_of_a_large_message_serves_the_next(void **state) {
+        _cleanup_(spare_buffer_clear) SpareBuffer spare = {};
+        MessageReader reader;
+        Message first, second, small;
+        uint8_t *data;
+
+        message_reader_init(&reader, 4 << 20);
+        reader.spare = &spare;
+        first = read_zeros(&reader, 1 << 20);
+        data = first.data;
+        message_recycle(&first, &spare);
+        assert_ptr_equal(spare.data, data);
+
+        /* Not for one that is small: its memory would be out of proportion. */
+        small = read_zeros(&reader, 100);
+        assert_ptr_not_equal(small.data, data);
+        message_recycle(&small, &spare);
+        assert_ptr_equal(spare.data, data);
+
+        second = read_zeros(&reader, 1000000);
+        assert_ptr_equal(second.data, data);
+        assert_null(spare.data);
+        message_recycle(&second, &spare);
+        assert_int_equal(spare.size, 1 << 20);
+}
+
+static void buffer_beyond_the_limit_is_not_kept(void **state) {
+        _cleanup_(spare_buffer_clear) SpareBuffer spare = {};
+        MessageReader reader;
+        Message message;
+
+        message_reader_init(&reader, 4 << 20);
+        message = read_zeros(&reader, SPARE_BUFFER_MAX + 1);
+        message_recycle(&message, &spare);
+        assert_null(spare.data);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(messages_come_out_one_by_one),
@@ -246,6 +295,8 @@ int main(void) {
                 cmocka_unit_test(cleared_reader_begins_anew),
                 cmocka_unit_test(prefix_is_a_flag_and_a_big_endian_length),
                 cmocka_unit_test(without_memory_reading_fails),
+                cmocka_unit_test(buffer_of_a_large_message_serves_the_next),
+                cmocka_unit_test(buffer_beyond_the_limit_is_not_kept),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
