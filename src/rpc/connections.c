@@ -376,7 +376,7 @@ static int connection_send(Connection *connection) {
                 return r;
 
         connection->blocked = r > 0;
-        return !connection->blocked && (size_t) len > sizeof(connections->out) - SESSION_BUFFER_MIN;
+        return !connection->blocked && (size_t) len > sizeof(connections->out) - SESSION_BUFFER_SIZE;
 }
 
 static void connection_flush(Connection *connection) {

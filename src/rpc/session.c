@@ -366,9 +366,10 @@ static int on_send_data(nghttp2_session *http2, nghttp2_frame *frame, const uint
 /* Frames as large as the peer takes them, as long as several fit into a buffer. */
 static ssize_t data_frame_length(nghttp2_session *http2, uint8_t frame_type, int32_t stream_id, int32_t session_window,
                                  int32_t stream_window, uint32_t peer_max_frame, void *user) {
-        ssize_t len = SESSION_BUFFER_MIN - 9;
+        const Session *session = user;
+        ssize_t len = (ssize_t) (session->out_size < SESSION_BUFFER_SIZE ? session->out_size : SESSION_BUFFER_SIZE) - 9;
 
-        (void) http2, (void) frame_type, (void) stream_id, (void) user;
+        (void) http2, (void) frame_type, (void) stream_id;
         if (len > session_window)
                 len = session_window;
         if (len > stream_window)
@@ -421,15 +422,21 @@ static int make_http2(Session *session) {
 }
 
 static int submit_settings(Session *session) {
-        const nghttp2_settings_entry settings[] = {
-                { NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, session->limits.stream_window },
-                { NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, (uint32_t) session->limits.max_header_list },
-                { session->role->server ? NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS : NGHTTP2_SETTINGS_ENABLE_PUSH,
-                  session->role->server ? session->limits.max_streams : 0 },
+        const uint32_t window = session->limits.stream_window, fields = (uint32_t) session->limits.max_header_list;
+        const nghttp2_settings_entry of_server[] = {
+                { NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, window },
+                { NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, fields },
+                { NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, session->limits.max_streams },
+        };
+        const nghttp2_settings_entry of_client[] = {
+                { NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, window },
+                { NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, fields },
+                { NGHTTP2_SETTINGS_ENABLE_PUSH, 0 },
+                { NGHTTP2_SETTINGS_MAX_FRAME_SIZE, SESSION_BUFFER_SIZE - 9 }, /* large answers in few frames */
         };
 
-        if (nghttp2_submit_settings(session->http2, NGHTTP2_FLAG_NONE, settings,
-                                    sizeof(settings) / sizeof(settings[0])) != 0)
+        if (nghttp2_submit_settings(session->http2, NGHTTP2_FLAG_NONE, session->role->server ? of_server : of_client,
+                                    session->role->server ? 3 : 4) != 0)
                 return -ENOMEM;
         if (nghttp2_session_set_local_window_size(session->http2, NGHTTP2_FLAG_NONE, 0,
                                                   (int32_t) session->limits.connection_window) != 0)

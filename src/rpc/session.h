@@ -110,10 +110,10 @@ void session_done(Session *session);
  * protocol beyond repair, -ENOMEM: produce what is left, then close. */
 int session_receive(Session *session, const uint8_t *bytes, size_t len, uint64_t now);
 
-/* Fills @buffer, of at least SESSION_BUFFER_MIN bytes, with what is to be sent. Returns how many bytes; 0 when there is
- * nothing. -ENOMEM. */
+/* Fills @buffer with what is to be sent. Returns how many bytes; 0 when there is nothing. -ENOMEM. A buffer of
+ * SESSION_BUFFER_SIZE holds the largest frame; a smaller one makes smaller frames. */
 ssize_t session_produce(Session *session, uint8_t *buffer, size_t size);
-#define SESSION_BUFFER_MIN ((size_t) 16384 + 9)
+#define SESSION_BUFFER_SIZE ((size_t) 65536 + 9)
 
 bool session_wants_produce(const Session *session);
 

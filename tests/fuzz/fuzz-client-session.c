@@ -113,7 +113,7 @@ static void start(Fuzz *fuzz, uint8_t kind) {
 
 /* Runs what is ready, and fetches what is to be sent. */
 static void turn(Fuzz *fuzz) {
-        static uint8_t buffer[SESSION_BUFFER_MIN];
+        static uint8_t buffer[SESSION_BUFFER_SIZE];
         Session *session = client_session_base(fuzz->session);
         ssize_t n;
 

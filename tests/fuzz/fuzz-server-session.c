@@ -194,7 +194,7 @@ static const char *const paths[] = {
 
 /* Runs what is ready, and fetches what is to be sent. */
 static void turn(Fuzz *fuzz) {
-        static uint8_t buffer[SESSION_BUFFER_MIN];
+        static uint8_t buffer[SESSION_BUFFER_SIZE];
         Session *session = server_session_base(fuzz->session);
         ssize_t n;
 

@@ -532,7 +532,7 @@ static void cancelled_call_hears_nothing_but_its_end(void **state) {
         _cleanup_(pair_freep) Pair *pair = pair_new(NULL);
         _cleanup_(metadata_clear) Metadata metadata = { .bytes_max = 1024 };
         Session *server = server_session_base(pair->server), *client = client_session_base(pair->client);
-        uint8_t buffer[SESSION_BUFFER_MIN];
+        uint8_t buffer[SESSION_BUFFER_SIZE];
         ssize_t n;
 
         assert_int_equal(metadata_add(&metadata, "x-echo", "text", 4), 0);
@@ -637,7 +637,7 @@ static void complete_answer_ends_a_call_that_still_sends(void **state) {
         Outcome outcome = {};
         _cleanup_(pair_freep) Pair *pair = pair_new(NULL);
         Session *client = client_session_base(pair->client);
-        uint8_t buffer[SESSION_BUFFER_MIN];
+        uint8_t buffer[SESSION_BUFFER_SIZE];
 
         start(pair, &outcome, "/t.T/Collect", NULL, 0);
         while (session_produce(client, buffer, sizeof(buffer)) > 0)
@@ -750,7 +750,7 @@ static void resets_that_the_peer_provokes_are_limited(void **state) {
         uint8_t overflow[] = "\0\0\4\x08\0\0\0\0\0\x7f\xff\xff\xff"; /* WINDOW_UPDATE */
         _cleanup_(pair_freep) Pair *pair = pair_new(NULL);
         Session *server = server_session_base(pair->server);
-        uint8_t buffer[SESSION_BUFFER_MIN];
+        uint8_t buffer[SESSION_BUFFER_SIZE];
         unsigned n;
 
         assert_int_equal(sizeof(headers) - 1, 9 + headers[2]);
