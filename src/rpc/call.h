@@ -97,7 +97,8 @@ Metadata *call_trailing_metadata(Call *call);
 /* Whether messages that follow are compressed, where the peer accepts that. */
 void call_set_compression(Call *call, bool compress);
 
-/* Queues a message. -EPIPE when the call is over or finished, which is no fault of the handler's; -ENOMEM. */
+/* Queues a message. -EPIPE when the call is over or finished, which is no fault of the handler's; -EMSGSIZE when its
+ * length has more than 32 bits; -ENOMEM. */
 int call_send(Call *call, const void *message, size_t len);
 
 /* Tells whether less than a window of messages waits to be sent. */

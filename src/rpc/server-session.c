@@ -307,10 +307,11 @@ int call_send(Call *call, const void *message, size_t len) {
 void call_reply(Call *call, const void *message, size_t len) {
         int r = call_send(call, message, len);
 
-        if (r == -ENOMEM)
-                call_finish(call, STATUS_RESOURCE_EXHAUSTED, "no memory for the answer");
-        else if (r == 0)
+        if (r == 0)
                 call_finish(call, STATUS_OK, NULL);
+        else if (r != -EPIPE)
+                call_finish(call, STATUS_RESOURCE_EXHAUSTED,
+                            r == -EMSGSIZE ? "the answer is too large" : "no memory for the answer");
 }
 
 /* Tells everybody that the call is over, once. */

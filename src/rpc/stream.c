@@ -215,6 +215,8 @@ int stream_send(Stream *stream, const void *message, size_t len, bool compressed
         uint8_t prefix[MESSAGE_PREFIX_LEN];
         int r;
 
+        if (len > UINT32_MAX)
+                return -EMSGSIZE;
         message_prefix_write(prefix, compressed, (uint32_t) len);
 
         r = byte_queue_reserve(&stream->outbox, sizeof(prefix) + len);

@@ -71,7 +71,7 @@ bool stream_is_drained(const Stream *stream);
 /* Throws away what came and will come. */
 void stream_discard(Stream *stream);
 
-/* Queues a message. -ENOMEM. */
+/* Queues a message. -EMSGSIZE: its length has more than 32 bits; -ENOMEM. */
 int stream_send(Stream *stream, const void *message, size_t len, bool compressed);
 
 /* No more messages will be sent. */

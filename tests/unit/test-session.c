@@ -397,6 +397,18 @@ static void message_larger_than_any_window_comes_through(void **state) {
         assert_int_equal(outcome.first[0], 42);
 }
 
+static void message_longer_than_a_prefix_can_say_is_refused(void **state) {
+        Outcome outcome = {};
+        _cleanup_(pair_freep) Pair *pair = pair_new(NULL);
+
+        start(pair, &outcome, "/t.T/Echo", NULL, 0);
+        assert_int_equal(client_call_send(outcome.call, "", (size_t) UINT32_MAX + 1), -EMSGSIZE);
+        assert_int_equal(client_call_send(outcome.call, "x", 1), 0);
+        client_call_end(outcome.call);
+        pump(pair);
+        assert_int_equal(outcome.code, STATUS_OK);
+}
+
 static void message_beyond_the_limit_is_refused(void **state) {
         Outcome outcome = {}, after = {};
         _cleanup_(pair_freep) Pair *pair = pair_new(NULL);
@@ -800,6 +812,7 @@ int main(void) {
                 cmocka_unit_test(unknown_method_is_unimplemented),
                 cmocka_unit_test(one_message_means_one),
                 cmocka_unit_test(message_larger_than_any_window_comes_through),
+                cmocka_unit_test(message_longer_than_a_prefix_can_say_is_refused),
                 cmocka_unit_test(message_beyond_the_limit_is_refused),
                 cmocka_unit_test(server_streams_no_faster_than_the_client_reads),
                 cmocka_unit_test(client_streams_no_faster_than_the_server_reads),
