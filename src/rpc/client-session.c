@@ -275,21 +275,10 @@ static void tell_end(ClientCall *call) {
 }
 
 static void fail_reading(ClientCall *call, int r) {
-        char text[96];
+        char text[STREAM_ERROR_SIZE];
+        StatusCode status = stream_explain(&call->stream, r, text);
 
-        switch (r) {
-        case -EMSGSIZE:
-                snprintf(text, sizeof(text), "a message has more than %zu bytes",
-                         call->stream.session->limits.max_message);
-                abandon(call, STATUS_RESOURCE_EXHAUSTED, text);
-                return;
-        case -ENOBUFS:
-        case -ENOMEM:
-                abandon(call, STATUS_RESOURCE_EXHAUSTED, "too many messages are in memory");
-                return;
-        default:
-                abandon(call, STATUS_INTERNAL, "a message of the server is malformed");
-        }
+        abandon(call, status, text);
 }
 
 static void deliver(ClientCall *call, Message *message) {

@@ -413,21 +413,10 @@ static void begin(Call *call) {
 }
 
 static void fail_reading(Call *call, int r) {
-        char text[96];
+        char text[STREAM_ERROR_SIZE];
+        StatusCode status = stream_explain(&call->stream, r, text);
 
-        switch (r) {
-        case -EMSGSIZE:
-                snprintf(text, sizeof(text), "a message has more than %zu bytes",
-                         call->stream.session->limits.max_message);
-                call_finish(call, STATUS_RESOURCE_EXHAUSTED, text);
-                return;
-        case -ENOBUFS:
-        case -ENOMEM:
-                call_finish(call, STATUS_RESOURCE_EXHAUSTED, "too many messages are in memory");
-                return;
-        default:
-                call_finish(call, STATUS_INTERNAL, "a message is malformed");
-        }
+        call_finish(call, status, text);
 }
 
 static void deliver(Call *call, Message *message) {

@@ -10,6 +10,7 @@
 #include "rpc/stream.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -209,6 +210,22 @@ void stream_receive(Stream *stream, const uint8_t *bytes, size_t len) {
                 open_window_for_partial(stream);
 
         session_ready(stream->session, stream);
+}
+
+StatusCode stream_explain(const Stream *stream, int r, char ret_text[static STREAM_ERROR_SIZE]) {
+        switch (r) {
+        case -EMSGSIZE:
+                snprintf(ret_text, STREAM_ERROR_SIZE, "a message has more than %zu bytes",
+                         stream->session->limits.max_message);
+                return STATUS_RESOURCE_EXHAUSTED;
+        case -ENOBUFS:
+        case -ENOMEM:
+                snprintf(ret_text, STREAM_ERROR_SIZE, "too many messages are in memory");
+                return STATUS_RESOURCE_EXHAUSTED;
+        default:
+                snprintf(ret_text, STREAM_ERROR_SIZE, "a message is malformed");
+                return STATUS_INTERNAL;
+        }
 }
 
 int stream_send(Stream *stream, const void *message, size_t len, bool compressed) {

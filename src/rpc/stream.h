@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/error.h"
 #include "rpc/byte-queue.h"
 #include "rpc/message-reader.h"
 
@@ -67,6 +68,10 @@ bool stream_take(Stream *stream, Message *ret_message);
 
 /* Tells whether no message waits or is under way, and none will come. */
 bool stream_is_drained(const Stream *stream);
+
+/* The status of a call whose messages cannot be read because of @r, with a sentence for it. */
+#define STREAM_ERROR_SIZE 96
+StatusCode stream_explain(const Stream *stream, int r, char ret_text[static STREAM_ERROR_SIZE]);
 
 /* Throws away what came and will come. */
 void stream_discard(Stream *stream);

@@ -128,7 +128,7 @@ static void a_component_has_255_bytes_and_no_more(void **state) {
 }
 
 static void what_holds_the_workspace_is_not_removed(void **state) {
-        const PathContext deep = { .use = PATH_USE_REMOVE, .workspace = "/srv//work/." };
+        const PathContext deep = { .use = PATH_USE_REMOVE, .workspace = "/srv//data/." };
         const PathContext root = { .use = PATH_USE_REMOVE, .workspace = "/" };
 
         expect_refusal("/", &removing, "PATH_PROTECTED");
@@ -139,7 +139,7 @@ static void what_holds_the_workspace_is_not_removed(void **state) {
         expect_path("/workspace/a", &removing, "/workspace/a", false);
 
         expect_refusal("/srv", &deep, "PATH_PROTECTED");
-        expect_refusal("/srv/work", &deep, "PATH_PROTECTED");
+        expect_refusal("/srv/data", &deep, "PATH_PROTECTED");
         expect_path("/srv/other", &deep, "/srv/other", false);
         expect_path("/workspace", &deep, "/workspace", false);
 
