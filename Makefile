@@ -3,13 +3,13 @@
 # The doors of the house. What is missing on the machine is installed first, by scripts/deps.
 
 PREFIX ?= /usr/local
-SUITES := unit unit-sanitized fuzz interop house contract spec
+SUITES := unit unit-sanitized fuzz interop keeper integration crash house contract spec
 C_FILES = find src include tests bench -path src/contract -prune -o -name '*.[ch]' -print 2>/dev/null
 
 .PHONY: help run build deps test $(SUITES:%=test-%) bench format lint generate install clean distclean
 
 help:
-	@echo 'make run              build hutch and print its version'
+	@echo 'make run              build hutch and run a command in a sandbox'
 	@echo 'make test             run every test'
 	@echo 'make test-SUITE       run one suite: $(SUITES)'
 	@echo 'make bench            run the benchmarks'
@@ -21,7 +21,7 @@ help:
 	@echo 'make distclean        remove build/ altogether'
 
 run: build
-	build/gcc/src/cli/hutch --version
+	scripts/run
 
 build: deps
 	scripts/build gcc

@@ -20,6 +20,9 @@
 
 #define PAYLOAD_MAX (2U << 20)
 
+/* Calls that have ended count until their handlers heard of it, so 100,000 at a time need more. */
+#define STREAMS_MAX 1000000
+
 /* A call of Download. */
 typedef struct Download {
         Bench__Message message;
@@ -107,15 +110,17 @@ static int serve(const char *port, const char *path, HutchError *err) {
         };
         _cleanup_(method_table_freep) MethodTable *table = method_table_new();
         uv_loop_t *loop = uv_default_loop();
+        ServerOptions options = server_options_default;
         Server *server;
         int r;
 
+        options.max_streams = STREAMS_MAX;
         if (!table)
                 return -ENOMEM;
         r = method_table_add(table, methods, sizeof(methods) / sizeof(methods[0]));
         if (r < 0)
                 return r;
-        r = server_new(loop, table, &server_options_default, &server);
+        r = server_new(loop, table, &options, &server);
         if (r < 0)
                 return r;
         r = server_listen_tcp(server, "127.0.0.1", (uint16_t) strtoul(port, NULL, 10), NULL, NULL, err);

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "echo.pb-c.h"
+#include "rpc/channel-hub.h"
 #include "rpc/channel.h"
 
 typedef struct Reader {
@@ -60,6 +61,7 @@ static int measure(const char *path, uint32_t size, uint64_t duration, Reader *r
         Bench__DownloadRequest request = BENCH__DOWNLOAD_REQUEST__INIT;
         ChannelOptions options = channel_options_default;
         uv_loop_t *loop = uv_default_loop();
+        ChannelHub *hub;
         char target[256];
         uint8_t packed[16];
         ChannelCall *call;
@@ -68,7 +70,11 @@ static int measure(const char *path, uint32_t size, uint64_t duration, Reader *r
         (void) snprintf(target, sizeof(target), "unix:%s", path);
         options.target = target;
         reader->duration = duration;
-        r = channel_new(loop, &options, &reader->channel, err);
+        r = channel_hub_new(loop, &hub);
+        if (r < 0)
+                return error_set(err, r, "HOST_EXHAUSTED", "no memory for a channel");
+        r = channel_new(hub, &options, &reader->channel, err);
+        channel_hub_free(hub); /* with its channel */
         if (r < 0)
                 return r;
 

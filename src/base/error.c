@@ -157,6 +157,20 @@ int error_set_code(HutchError *err, StatusCode code, int r, const char *reason, 
         return r;
 }
 
+void error_add_pair(HutchError *err, const char *key, const char *format, ...) {
+        ErrorPair *pair;
+        va_list args;
+
+        if (!err || err->n_pairs == ERROR_PAIRS_MAX)
+                return;
+
+        pair = &err->pairs[err->n_pairs++];
+        snprintf(pair->key, sizeof(pair->key), "%s", key);
+        va_start(args, format);
+        (void) vsnprintf(pair->value, sizeof(pair->value), format, args);
+        va_end(args);
+}
+
 const char *error_message(const HutchError *err) {
         return err->message ? err->message : status_code_name(err->code);
 }

@@ -36,11 +36,21 @@ typedef enum StatusCode {
 #define ERROR_REASON_MAX 63    /* bytes; a longer reason is cut */
 #define ERROR_MESSAGE_MAX 1024 /* bytes; a longer message is cut, between characters, so that it fits into a trailer */
 
+#define ERROR_PAIRS_MAX 2
+
+/* A fact that belongs to an error, for programs: the limit that was hit, the state that something is in. */
+typedef struct ErrorPair {
+        char key[16];
+        char value[48]; /* a longer one is cut */
+} ErrorPair;
+
 typedef struct HutchError {
         StatusCode code;
         int error;                         /* the errno, positive; 0: no error is set */
         char reason[ERROR_REASON_MAX + 1]; /* UPPER_SNAKE, stable: clients act on it */
         char *message;                     /* a sentence for people; owned; read it with error_message() */
+        ErrorPair pairs[ERROR_PAIRS_MAX];
+        unsigned n_pairs;
 } HutchError;
 
 /* The name of @code as gRPC writes it ("NOT_FOUND"). "UNKNOWN" for a number that is none of them. */
@@ -72,6 +82,10 @@ int error_set(HutchError *err, int r, const char *reason, const char *format, ..
 /* The same with a status code other than the one @r maps to. */
 int error_set_code(HutchError *err, StatusCode code, int r, const char *reason, const char *format, ...)
         __attribute__((format(printf, 5, 6), nonnull(4, 5)));
+
+/* Adds a fact to an error that is set. @err may be NULL. */
+void error_add_pair(HutchError *err, const char *key, const char *format, ...)
+        __attribute__((format(printf, 3, 4), nonnull(2, 3)));
 
 /* The message of @err; never NULL: the name of its code when it has none. */
 const char *error_message(const HutchError *err) __attribute__((nonnull, returns_nonnull));

@@ -31,6 +31,13 @@ bool str_has_suffix(const char *text, const char *suffix) {
 }
 
 /* Makes room for @extra more bytes and a NUL. */
+char **strv_free(char **list) {
+        for (char **text = list; text && *text; text++)
+                free(*text);
+        free(list);
+        return NULL;
+}
+
 static void string_builder_reserve(StringBuilder *builder, size_t extra) {
         size_t size = builder->size > 0 ? builder->size : 64;
 

@@ -41,6 +41,9 @@ static inline char ascii_lower(char c) {
         return ascii_is_upper(c) ? (char) (c - 'A' + 'a') : c;
 }
 
+/* Frees a list of strings that ends with NULL, or is NULL. Returns NULL. */
+char **strv_free(char **list);
+
 /* A string being built:
  *
  *         _cleanup_(string_builder_clear) StringBuilder builder = {};

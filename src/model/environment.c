@@ -165,3 +165,11 @@ int environment_merge(const EnvLayer layers[], size_t n_layers, const char *cons
 
         return changes_write(changes, n_changes, ret_environment, err);
 }
+
+void env_variables_free(EnvVariable *variables, size_t n_variables) {
+        for (size_t i = 0; i < n_variables; i++) {
+                free((char *) variables[i].name);
+                free((char *) variables[i].value);
+        }
+        free(variables);
+}

@@ -24,6 +24,9 @@ typedef struct EnvLayer {
         size_t n_variables;
 } EnvLayer;
 
+/* Frees variables whose texts were allocated one by one, and their list, which may be NULL. */
+void env_variables_free(EnvVariable *variables, size_t n_variables);
+
 /* Checks the @len bytes at @name; else -EINVAL and ENV_NAME_MALFORMED. */
 int env_name_check(const char *name, size_t len, HutchError *err);
 

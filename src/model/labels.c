@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -105,4 +106,12 @@ int label_count_check(size_t n, HutchError *err) {
                 return 0;
 
         return reason_set(err, -EINVAL, REASON_LABELS_TOO_MANY, "%zu labels are too many: at most %d", n, LABELS_MAX);
+}
+
+void labels_free(Label *labels, size_t n_labels) {
+        for (size_t i = 0; i < n_labels; i++) {
+                free((char *) labels[i].key);
+                free((char *) labels[i].value);
+        }
+        free(labels);
 }

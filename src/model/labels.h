@@ -19,6 +19,9 @@ typedef struct Label {
         const char *value;
 } Label;
 
+/* Frees labels whose texts were allocated one by one, and their list, which may be NULL. */
+void labels_free(Label *labels, size_t n_labels);
+
 /* These check the @len bytes at a text against the rules above, also for what only the daemon may set and for
  * selectors. They fail with -EINVAL and LABEL_MALFORMED. */
 int label_key_check(const char *key, size_t len, HutchError *err);

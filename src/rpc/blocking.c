@@ -6,12 +6,16 @@
 #include "rpc/blocking.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "rpc/channel-hub.h"
+
 struct Blocking {
         uv_loop_t loop;
-        Channel *channel;
+        ChannelHub *hub;
+        Channel *channel; /* NULL: being made */
 };
 
 struct BlockingCall {
@@ -23,6 +27,7 @@ struct BlockingCall {
         Metadata initial;
         Metadata trailing;
         StatusCode code;
+        char reason[ERROR_REASON_MAX + 1];
         char *status_message;
         bool no_memory; /* for what came */
 };
@@ -40,10 +45,13 @@ int blocking_new(const ChannelOptions *options, Blocking **ret_blocking, HutchEr
                 return error_set(err, r, "HOST_EXHAUSTED", "cannot make an event loop: %s", uv_strerror(r));
         }
 
-        r = channel_new(&blocking->loop, options, &blocking->channel, err);
+        r = channel_hub_new(&blocking->loop, &blocking->hub);
+        if (r < 0)
+                (void) error_set(err, r, "HOST_EXHAUSTED", "no memory for a channel");
+        else
+                r = channel_new(blocking->hub, options, &blocking->channel, err);
         if (r < 0) {
-                (void) uv_loop_close(&blocking->loop);
-                free(blocking);
+                blocking_free(blocking);
                 return r;
         }
 
@@ -55,7 +63,10 @@ Blocking *blocking_free(Blocking *blocking) {
         if (!blocking)
                 return NULL;
 
-        channel_free(blocking->channel, NULL, NULL);
+        if (blocking->channel)
+                channel_free(blocking->channel, NULL, NULL);
+        if (blocking->hub)
+                channel_hub_free(blocking->hub);
         while (uv_run(&blocking->loop, UV_RUN_DEFAULT) != 0)
                 ;
         (void) uv_loop_close(&blocking->loop);
@@ -99,7 +110,8 @@ static void on_ended(ChannelCall *channel_call, const ClientStatus *status) {
         if (metadata_copy(&call->trailing, status->trailing) < 0)
                 call->no_memory = true;
         call->code = call->no_memory ? STATUS_RESOURCE_EXHAUSTED : status->code;
-        call->status_message = strdup(status->message);
+        snprintf(call->reason, sizeof(call->reason), "%s", call->no_memory ? "HOST_EXHAUSTED" : status->reason);
+        call->status_message = strdup(call->no_memory ? "no memory for the answer" : status->message);
 }
 
 int blocking_call_new(Blocking *blocking, const ChannelRequest *request, BlockingCall **ret_call) {
@@ -211,7 +223,7 @@ int blocking_call_read(BlockingCall *call, BlockingMessage *ret_message, HutchEr
         if (call->code == STATUS_OK)
                 return 0;
 
-        return error_set_code(err, call->code, errno_of(call->code), status_code_name(call->code), "%s",
+        return error_set_code(err, call->code, errno_of(call->code), call->reason, "%s",
                               call->status_message ? call->status_message : "");
 }
 
@@ -250,7 +262,7 @@ int blocking_unary(Blocking *blocking, const ChannelRequest *request, const void
 
         free(reply.data);
         if (r == 1 || r == -EPROTO)
-                return error_set_code(err, STATUS_INTERNAL, -EPROTO, "STREAM_INCOMPLETE",
+                return error_set_code(err, STATUS_INTERNAL, -EPROTO, "INTERNAL",
                                       "the server sent %s where one message is the answer", r == 1 ? "more" : "none");
         return r;
 }

@@ -26,14 +26,14 @@ typedef struct BlockingMessage {
         bool was_compressed;
 } BlockingMessage;
 
-/* As channel_new(), with a loop of its own. */
+/* As channel_new(), with a loop and a hub of its own. */
 int blocking_new(const ChannelOptions *options, Blocking **ret_blocking, HutchError *err)
         __attribute__((nonnull(1, 2)));
 Blocking *blocking_free(Blocking *blocking);
 DEFINE_CLEANUP(Blocking *, blocking_free);
 
-/* Sends one message, waits for one. Fails with the negative errno of the status in @err, which has its code and
- * message. */
+/* Sends one message, waits for one. Fails with the negative errno of the status in @err, which has its code,
+ * its reason and its message. */
 int blocking_unary(Blocking *blocking, const ChannelRequest *request, const void *message, size_t len,
                    BlockingMessage *ret_reply, HutchError *err) __attribute__((nonnull(1, 2, 5)));
 

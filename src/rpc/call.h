@@ -113,5 +113,9 @@ void call_finish_details(Call *call, StatusCode status, const char *message, con
 /* Sends one message and ends the call with OK. */
 void call_reply(Call *call, const void *message, size_t len);
 
-/* Ends the call with what @err says. */
+/* Ends the call with what @err says: its code, its message, and a google.rpc.ErrorInfo with its reason and the domain
+ * "hutch". For other details see status-details.h. */
 void call_fail(Call *call, const HutchError *err);
+
+/* The same without an error object. */
+void call_fail_with(Call *call, StatusCode status, const char *reason, const char *message);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What lives here: a client's connections and its calls over time: connecting, waiting, trying again. What does not:
- * gRPC (client-session.c), the schedule of retries (base/retry.c), resolving and connecting (connector.c).
+/* What lives here: a client's calls over time: connecting, waiting, trying again. What does not: gRPC
+ * (client-session.c), a connection (link.c), the schedule of retries (base/retry.c), resolving and connecting
+ * (connector.c).
  *
- * Events only note what is to be done; all of it is done in one place, run(): after the loop has waited, so that who
- * runs it once returns with what came, and before it waits again, for what was asked meanwhile. */
+ * Events only note what is to be done; all of it is done in one place, run(), when the hub says so (channel-hub.h). */
 
 #include "rpc/channel.h"
 
@@ -17,29 +17,17 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/strings.h"
+#include "rpc/channel-hub.h"
 #include "rpc/connector.h"
-#include "rpc/socket.h"
+#include "rpc/link.h"
 #include "rpc/tls.h"
 
 #define REPLAY_MAX ((size_t) 4 << 20) /* bytes of messages that are kept so that a call can be tried again */
-#define DISPATCH_BUDGET 256           /* calls of a connection before others have their turn */
-#define OUTPUT_SIZE ((size_t) 256 << 10)
 
 const ChannelOptions channel_options_default = {
         .retry = &retry_policy_default,
         .limits = &session_limits_default,
         .connect_timeout = 20 * NSEC_PER_SEC,
-};
-
-/* A connection. */
-typedef struct Link Link;
-struct Link {
-        Channel *channel;
-        Link *prev, *next;
-        Socket *socket;
-        ClientSession *session; /* NULL: TLS is not established yet, or it is closing */
-        bool heard;             /* of the server */
-        bool closing;
 };
 
 /* A message that is kept. */
@@ -77,66 +65,67 @@ struct ChannelCall {
         bool cancelled;
 };
 
+typedef struct CallList {
+        ChannelCall *first, *last;
+} CallList;
+
 struct Channel {
-        uv_loop_t *loop;
+        HubTask task; /* first: a channel is its task */
+        ChannelHub *hub;
         Target target;
-        TlsContext *tls;
         char *server_name;
         char *authority;
         char *authorization;
         char *user_agent;
+        LinkOptions link_options;
         RetryPolicy retry;
-        SessionLimits limits;
         uint64_t connect_timeout;
 
         Connector *connector; /* NULL: not connecting */
-        Link *links;          /* all connections */
-        Link *link;           /* the one for new calls; NULL: none */
-        ChannelCall *waiting; /* calls without an attempt */
-        ChannelCall *active;
-        size_t n_calls; /* while there are any, the loop goes on */
-        bool stale;     /* run() has something to do */
-        bool running;   /* it is at work */
-        bool told;      /* callers heard something */
+        Link *links;
+        CallList waiting; /* calls without an attempt */
+        CallList active;
+        bool running; /* run() is at work */
+        bool told;    /* callers heard something */
 
-        uv_prepare_t prepare;
-        uv_check_t check;
         uv_timer_t timer;
-        unsigned n_open; /* handles and links that are not closed */
+        unsigned n_open; /* the timer, and links that are not closed */
         bool freed;
         void (*done)(void *user);
         void *done_user;
-
-        SocketScratch scratch;
-        uint8_t output[OUTPUT_SIZE];
 };
 
 /* There is something to do for run(). */
 static void touch(Channel *channel) {
-        channel->stale = true;
+        if (!channel->freed)
+                channel_hub_queue(channel->hub, &channel->task);
 }
 
-static void list_add(ChannelCall **list, ChannelCall *call) {
-        call->prev = NULL;
-        call->next = *list;
-        if (call->next)
-                call->next->prev = call;
-        *list = call;
+/* Behind those that are there: calls are made in the order they were asked for. */
+static void list_add(CallList *list, ChannelCall *call) {
+        call->prev = list->last;
+        call->next = NULL;
+        *(list->last ? &list->last->next : &list->first) = call;
+        list->last = call;
 }
 
-static void list_remove(ChannelCall **list, ChannelCall *call) {
-        *(call->prev ? &call->prev->next : list) = call->next;
-        if (call->next)
-                call->next->prev = call->prev;
+static void list_remove(CallList *list, ChannelCall *call) {
+        *(call->prev ? &call->prev->next : &list->first) = call->next;
+        *(call->next ? &call->next->prev : &list->last) = call->prev;
 }
 
-static ChannelCall *list_pop(ChannelCall **list) {
-        ChannelCall *call = *list;
+static ChannelCall *list_pop(CallList *list) {
+        ChannelCall *call = list->first;
 
-        *list = call->next;
-        if (call->next)
-                call->next->prev = NULL;
+        list_remove(list, call);
         return call;
+}
+
+static CallList list_take(CallList *list) {
+        CallList taken = *list;
+
+        *list = (CallList){};
+        return taken;
 }
 
 static void forget_replay(ChannelCall *call) {
@@ -153,8 +142,7 @@ static void forget_replay(ChannelCall *call) {
 
 /* Frees @call, which is in no list. */
 static void call_free(ChannelCall *call) {
-        if (--call->channel->n_calls == 0)
-                uv_unref((uv_handle_t *) &call->channel->prepare);
+        channel_hub_end_call(call->channel->hub);
         forget_replay(call);
         metadata_clear(&call->metadata);
         free(call->path);
@@ -169,10 +157,23 @@ static void call_end(ChannelCall *call, const ClientStatus *status) {
         call_free(call);
 }
 
-static void call_end_here(ChannelCall *call, StatusCode code, const char *message) {
+/* A status that is made here, of a call that the server has not seen. */
+static ClientStatus status_here(StatusCode code, const char *reason, const char *message) {
         static const Metadata none;
 
-        call_end(call, &(ClientStatus){ .code = code, .message = message, .trailing = &none, .not_processed = true });
+        return (ClientStatus){
+                .code = code,
+                .reason = reason,
+                .message = message,
+                .trailing = &none,
+                .not_processed = true,
+        };
+}
+
+static void call_end_here(ChannelCall *call, StatusCode code, const char *reason, const char *message) {
+        ClientStatus status = status_here(code, reason, message);
+
+        call_end(call, &status);
 }
 
 static uint32_t random32(void) {
@@ -271,8 +272,8 @@ static int replay(const ChannelCall *call) {
         return 0;
 }
 
-/* Tries @call, which is in no list, on the connection. */
-static void attempt(ChannelCall *call) {
+/* Tries @call, which is in no list. */
+static void attempt(ChannelCall *call, ClientSession *session) {
         Channel *channel = call->channel;
         const ClientRequest request = {
                 .path = call->path,
@@ -282,10 +283,10 @@ static void attempt(ChannelCall *call) {
                 .compresses = call->compresses,
         };
 
-        session_tick(client_session_base(channel->link->session), uv_hrtime());
-        call->attempt = client_call_start(channel->link->session, &request, &attempt_events, call);
+        session_tick(client_session_base(session), uv_hrtime());
+        call->attempt = client_call_start(session, &request, &attempt_events, call);
         if (!call->attempt) {
-                call_end_here(call, STATUS_RESOURCE_EXHAUSTED, "no memory for a call");
+                call_end_here(call, STATUS_RESOURCE_EXHAUSTED, "HOST_EXHAUSTED", "no memory for a call");
                 return;
         }
 
@@ -294,97 +295,21 @@ static void attempt(ChannelCall *call) {
                 channel_call_cancel(call);
 }
 
-/* Closes the connection; its calls hear of it. */
-static void link_close(Link *link) {
-        Channel *channel = link->channel;
-
-        if (link->closing)
-                return;
-
-        link->closing = true;
-        if (channel->link == link)
-                channel->link = NULL;
-        client_session_free(TAKE_PTR(link->session));
-        socket_close(link->socket);
-        touch(channel);
-}
-
 /* Every call that waits for a connection has tried in vain. */
 static void connection_failed(Channel *channel, const HutchError *err) {
-        static const Metadata none;
-        ChannelCall *waiting = TAKE_PTR(channel->waiting);
+        const ClientStatus status = status_here(err->code, err->reason, error_message(err));
+        CallList waiting = list_take(&channel->waiting);
         uint64_t now = uv_hrtime();
 
-        while (waiting) {
+        while (waiting.first) {
                 ChannelCall *call = list_pop(&waiting);
 
                 if (call->not_before > now)
                         list_add(&channel->waiting, call);
                 else
-                        call_failed(call, &(ClientStatus){
-                                                  .code = err->code,
-                                                  .message = error_message(err),
-                                                  .trailing = &none,
-                                                  .not_processed = true,
-                                          });
+                        call_failed(call, &status);
         }
         touch(channel);
-}
-
-static void on_link_established(void *user) {
-        Link *link = user;
-        Channel *channel = link->channel;
-        const ClientIdentity identity = {
-                .authority = channel->authority,
-                .user_agent = channel->user_agent,
-                .encrypted = channel->tls,
-        };
-
-        link->session = client_session_new(&identity, &channel->limits, uv_hrtime());
-        if (link->session) {
-                channel->link = link;
-                touch(channel);
-                return;
-        }
-
-        link_close(link);
-        connection_failed(channel, &(HutchError){ .code = STATUS_RESOURCE_EXHAUSTED, .error = ENOMEM });
-}
-
-static void on_link_received(void *user, const uint8_t *bytes, size_t len) {
-        Link *link = user;
-
-        link->heard = true;
-        if (link->session)
-                (void) session_receive(client_session_base(link->session), bytes, len, uv_hrtime());
-        touch(link->channel);
-}
-
-static void on_link_drained(void *user) {
-        Link *link = user;
-
-        touch(link->channel);
-}
-
-/* Why the connection is no more. Not every server tells who is not welcome. */
-static const char *why_lost(const Link *link, const HutchError *err) {
-        if (link->heard || err->error == EPROTO)
-                return error_message(err);
-
-        return link->channel->tls ? "the server closed the connection without a word: it may require a certificate of "
-                                    "ours that it trusts"
-                                  : "the server closed the connection without a word: it may expect TLS";
-}
-
-static void on_link_failed(void *user, const HutchError *err) {
-        Link *link = user;
-        bool established = link->session;
-
-        if (established)
-                client_session_set_lost(link->session, why_lost(link, err));
-        link_close(link);
-        if (!established)
-                connection_failed(link->channel, err);
 }
 
 static void channel_release(Channel *channel) {
@@ -394,8 +319,9 @@ static void channel_release(Channel *channel) {
         if (--channel->n_open > 0)
                 return;
 
+        channel_hub_leave(channel->hub);
         target_clear(&channel->target);
-        tls_context_unref(channel->tls);
+        tls_context_unref(channel->link_options.tls);
         free(channel->server_name);
         free(channel->authority);
         free(channel->authorization);
@@ -405,53 +331,46 @@ static void channel_release(Channel *channel) {
                 done(user);
 }
 
-static void on_link_closed(void *user) {
-        Link *link = user;
-        Channel *channel = link->channel;
+static void on_link_touched(void *user) {
+        touch(user);
+}
+
+static void on_link_failed(void *user, const HutchError *err) {
+        connection_failed(user, err);
+}
+
+static void on_link_closed(void *user, Link *link) {
+        Channel *channel = user;
 
         *(link->prev ? &link->prev->next : &channel->links) = link->next;
         if (link->next)
                 link->next->prev = link->prev;
-        free(link);
         channel_release(channel);
 }
 
-static const SocketEvents link_events = {
-        .established = on_link_established,
-        .received = on_link_received,
-        .drained = on_link_drained,
-        .failed = on_link_failed,
-        .closed = on_link_closed,
-};
-
-static void link_open(Channel *channel, int fd) {
+static void open_link(Channel *channel, int fd) {
+        static const LinkEvents events = {
+                .touched = on_link_touched,
+                .failed = on_link_failed,
+                .closed = on_link_closed,
+        };
         _cleanup_(error_clear) HutchError err = {};
-        Link *link = try_new0(Link, 1);
-        Tls *tls = NULL;
-        int r = link ? 0 : -ENOMEM;
+        Link *link;
+        int r = link_new(&channel->link_options, fd, &events, channel, &link);
 
-        if (r == 0 && channel->tls)
-                r = tls_new(channel->tls, channel->server_name, &tls);
-        if (r == 0)
-                r = socket_new(channel->loop, fd, tls, &channel->scratch, &link_events, link, &link->socket);
-        else
-                close(fd);
         if (r < 0) {
-                free(link);
                 (void) error_set_code(&err, STATUS_UNAVAILABLE, r, "DAEMON_UNREACHABLE", "cannot connect: %s",
                                       strerror(-r));
                 connection_failed(channel, &err);
                 return;
         }
 
-        link->channel = channel;
         link->next = channel->links;
         if (link->next)
                 link->next->prev = link;
         channel->links = link;
         channel->n_open++;
-        if (!channel->tls)
-                on_link_established(link);
+        touch(channel);
 }
 
 static void on_connected(void *user, ConnectorResult result) {
@@ -461,7 +380,7 @@ static void on_connected(void *user, ConnectorResult result) {
         if (result.fd < 0)
                 connection_failed(channel, result.err);
         else
-                link_open(channel, result.fd);
+                open_link(channel, result.fd);
 }
 
 /* Tells whether a connection is being made. */
@@ -469,27 +388,38 @@ static bool is_connecting(const Channel *channel) {
         if (channel->connector)
                 return true;
         for (const Link *link = channel->links; link; link = link->next)
-                if (!link->session && !link->closing)
+                if (link_is_opening(link))
                         return true;
 
         return false;
 }
 
+/* The connection for new calls; NULL: none. */
+static Link *find_open_link(const Channel *channel) {
+        Link *link = channel->links;
+
+        while (link && !link_is_open(link))
+                link = link->next;
+        return link;
+}
+
 /* Deals with the calls that wait. */
 static void run_waiting(Channel *channel) {
-        ChannelCall *waiting = TAKE_PTR(channel->waiting);
+        const Link *link = find_open_link(channel);
+        CallList waiting = list_take(&channel->waiting);
         uint64_t now = uv_hrtime();
         bool wanted = false;
 
-        while (waiting) {
+        while (waiting.first) {
                 ChannelCall *call = list_pop(&waiting);
 
                 if (call->cancelled) {
-                        call_end_here(call, STATUS_CANCELLED, "the call was cancelled");
+                        call_end_here(call, STATUS_CANCELLED, "CALL_CANCELLED", "the call was cancelled");
                 } else if (call->deadline <= now) {
-                        call_end_here(call, STATUS_DEADLINE_EXCEEDED, "the deadline of the call has passed");
-                } else if (call->not_before <= now && channel->link) {
-                        attempt(call);
+                        call_end_here(call, STATUS_DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED",
+                                      "the deadline of the call has passed");
+                } else if (call->not_before <= now && link) {
+                        attempt(call, link->session);
                 } else {
                         wanted |= call->not_before <= now;
                         list_add(&channel->waiting, call);
@@ -497,129 +427,79 @@ static void run_waiting(Channel *channel) {
         }
 
         if (wanted && !is_connecting(channel) &&
-            connector_new(channel->loop, &channel->target, channel->connect_timeout, on_connected, channel,
+            connector_new(channel->hub->loop, &channel->target, channel->connect_timeout, on_connected, channel,
                           &channel->connector) < 0)
-                connection_failed(channel, &(HutchError){ .code = STATUS_RESOURCE_EXHAUSTED, .error = ENOMEM });
+                connection_failed(channel, &(HutchError){ .code = STATUS_RESOURCE_EXHAUSTED,
+                                                          .error = ENOMEM,
+                                                          .reason = "HOST_EXHAUSTED" });
 }
 
-/* Moves what a connection has to move. Returns false when it is over. */
-static bool link_run(Link *link) {
-        Channel *channel = link->channel;
-        Session *session = client_session_base(link->session);
-        uint64_t now = uv_hrtime();
-        bool finished;
-
-        if (session_deadline(session) <= now)
-                session_tick(session, now);
-        if (session_dispatch(session, DISPATCH_BUDGET))
-                touch(channel);
-
-        while (socket_pending(link->socket) == 0) {
-                ssize_t n = session_produce(session, channel->output, sizeof(channel->output));
-                int r = n > 0 ? socket_write(link->socket, channel->output, (size_t) n) : 0;
-
-                if (r == -ENOMEM)
-                        return false;
-                /* What failed, the socket tells later: it may have heard why. */
-                if (n <= 0 || r < 0)
-                        break;
-        }
-
-        if (session->ready_first)
-                touch(channel);
-        if (!client_session_is_open(link->session) && channel->link == link)
-                channel->link = NULL;
-        finished = session_is_finished(session);
-        if (session->dead)
-                client_session_set_lost(link->session, "the server does not answer any more");
-        else if (finished && !session->peer_draining)
-                client_session_set_lost(link->session, "the server does not keep to HTTP/2");
-        return !finished && !(session->peer_draining && session->n_streams == 0);
-}
-
-static void arm_timer(Channel *channel, bool at_once);
-
-static void run(Channel *channel) {
-        enum { ROUNDS = 16 };
-
-        for (unsigned i = 0; i < ROUNDS && channel->stale && !channel->freed; i++) {
-                channel->stale = false;
-                run_waiting(channel);
-                for (Link *link = channel->links, *next; link; link = next) {
-                        next = link->next;
-                        if (link->session && !link_run(link))
-                                link_close(link);
-                }
-        }
-}
-
-static void on_handle_closed(uv_handle_t *handle) {
+static void on_timer_closed(uv_handle_t *handle) {
         channel_release(handle->data);
 }
 
 /* Ends and closes everything. */
 static void teardown(Channel *channel) {
+        channel_hub_dequeue(channel->hub, &channel->task);
         if (channel->connector)
                 connector_cancel(TAKE_PTR(channel->connector));
-        while (channel->waiting)
-                call_end_here(list_pop(&channel->waiting), STATUS_CANCELLED, "the channel was closed");
-        for (Link *link = channel->links; link; link = link->next)
+        while (channel->waiting.first)
+                call_end_here(list_pop(&channel->waiting), STATUS_CANCELLED, "CALL_CANCELLED",
+                              "the channel was closed");
+        for (ChannelCall *call = channel->active.first; call; call = call->next)
+                channel_call_cancel(call);
+        for (Link *link = channel->links, *next; link; link = next) {
+                next = link->next;
                 link_close(link);
-        uv_close((uv_handle_t *) &channel->prepare, on_handle_closed);
-        uv_close((uv_handle_t *) &channel->check, on_handle_closed);
-        uv_close((uv_handle_t *) &channel->timer, on_handle_closed);
-}
-
-/* Runs what is to be done; @waits: the loop will wait afterwards. */
-static void run_and_look_ahead(Channel *channel, bool waits) {
-        if (!channel->stale)
-                return;
-
-        channel->running = true;
-        channel->told = false;
-        run(channel);
-        channel->running = false;
-
-        if (channel->freed)
-                teardown(channel);
-        else
-                arm_timer(channel, waits && channel->told);
-}
-
-static void on_check(uv_check_t *check) {
-        run_and_look_ahead(check->data, false);
-}
-
-static void on_prepare(uv_prepare_t *prepare) {
-        run_and_look_ahead(prepare->data, true);
+        }
+        uv_close((uv_handle_t *) &channel->timer, on_timer_closed);
 }
 
 static void on_timer(uv_timer_t *timer) {
         touch(timer->data);
 }
 
-/* Wakes the loop when something is due: @at_once when callers heard something, and may want to act on it before the
- * loop waits. */
-static void arm_timer(Channel *channel, bool at_once) {
-        uint64_t now = uv_hrtime(), due = channel->stale || at_once ? now : DEADLINE_NONE;
+/* Wakes the loop when something is due. */
+static void arm_timer(Channel *channel) {
+        uint64_t now = uv_hrtime(), due = DEADLINE_NONE;
 
-        for (const ChannelCall *call = channel->waiting; call; call = call->next) {
+        for (const ChannelCall *call = channel->waiting.first; call; call = call->next) {
                 uint64_t next =
                         call->not_before > now && call->not_before < call->deadline ? call->not_before : call->deadline;
                 due = next < due ? next : due;
         }
-        for (const Link *link = channel->links; link; link = link->next)
-                if (link->session) {
-                        uint64_t deadline = session_deadline(client_session_base(link->session));
+        for (const Link *link = channel->links; link; link = link->next) {
+                uint64_t deadline = link_deadline(link);
 
-                        due = deadline < due ? deadline : due;
-                }
+                due = deadline < due ? deadline : due;
+        }
 
         if (due == DEADLINE_NONE)
                 (void) uv_timer_stop(&channel->timer);
         else
                 (void) uv_timer_start(&channel->timer, on_timer,
                                       due > now ? (due - now + NSEC_PER_MSEC - 1) / NSEC_PER_MSEC : 0, 0);
+}
+
+static bool run(HubTask *task) {
+        Channel *channel = (Channel *) task;
+        bool told;
+
+        channel->running = true;
+        run_waiting(channel);
+        for (Link *link = channel->links, *next; link && !channel->freed; link = next) {
+                next = link->next;
+                link_run(link);
+        }
+        channel->running = false;
+
+        told = channel->told;
+        channel->told = false;
+        if (channel->freed)
+                teardown(channel);
+        else
+                arm_timer(channel);
+        return told;
 }
 
 static int copy_text(const char *text, char **ret_copy) {
@@ -647,9 +527,8 @@ static int configure(Channel *channel, const ChannelOptions *options, HutchError
                 return error_set_code(err, STATUS_FAILED_PRECONDITION, -EPERM, "TOKEN_IN_CLEAR_TEXT",
                                       "a token is not sent to %s without TLS", options->target);
 
-        channel->tls = options->tls ? tls_context_ref(options->tls) : NULL;
+        channel->link_options.tls = options->tls ? tls_context_ref(options->tls) : NULL;
         channel->retry = *options->retry;
-        channel->limits = *options->limits;
         channel->connect_timeout = options->connect_timeout;
         if (options->token && asprintf(&channel->authorization, "Bearer %s", options->token) < 0) {
                 channel->authorization = NULL;
@@ -662,16 +541,30 @@ static int configure(Channel *channel, const ChannelOptions *options, HutchError
                               &channel->server_name);
         if (r == 0)
                 r = copy_text(authority_of(options, &channel->target), &channel->authority);
-        return r < 0 ? error_set(err, r, "HOST_EXHAUSTED", "no memory for a channel") : 0;
+        if (r < 0)
+                return error_set(err, r, "HOST_EXHAUSTED", "no memory for a channel");
+
+        channel->link_options.hub = channel->hub;
+        channel->link_options.server_name = channel->server_name;
+        channel->link_options.limits = *options->limits;
+        channel->link_options.identity = (ClientIdentity){
+                .authority = channel->authority,
+                .user_agent = channel->user_agent,
+                .encrypted = options->tls,
+        };
+        return 0;
 }
 
-int channel_new(uv_loop_t *loop, const ChannelOptions *options, Channel **ret_channel, HutchError *err) {
+int channel_new(ChannelHub *hub, const ChannelOptions *options, Channel **ret_channel, HutchError *err) {
         Channel *channel = calloc(1, sizeof(*channel));
         int r;
 
         if (!channel)
                 return error_set(err, -ENOMEM, "HOST_EXHAUSTED", "no memory for a channel");
 
+        channel_hub_join(hub);
+        channel->task.run = run;
+        channel->hub = hub;
         channel->n_open = 1;
         r = configure(channel, options, err);
         if (r < 0) {
@@ -679,16 +572,8 @@ int channel_new(uv_loop_t *loop, const ChannelOptions *options, Channel **ret_ch
                 return r;
         }
 
-        channel->loop = loop;
-        channel->n_open = 3;
-        channel->prepare.data = channel->check.data = channel->timer.data = channel;
-        (void) uv_timer_init(loop, &channel->timer);
-        (void) uv_prepare_init(loop, &channel->prepare);
-        (void) uv_prepare_start(&channel->prepare, on_prepare);
-        uv_unref((uv_handle_t *) &channel->prepare);
-        (void) uv_check_init(loop, &channel->check);
-        (void) uv_check_start(&channel->check, on_check);
-        uv_unref((uv_handle_t *) &channel->check);
+        channel->timer.data = channel;
+        (void) uv_timer_init(hub->loop, &channel->timer);
 
         *ret_channel = channel;
         return 0;
@@ -707,13 +592,12 @@ void channel_free(Channel *channel, void (*done)(void *user), void *user) {
 
 ChannelCall *channel_call_start(Channel *channel, const ChannelRequest *request, const ChannelEvents *events,
                                 void *user) {
-        ChannelCall *call = try_new0(ChannelCall, 1);
+        ChannelCall *call = channel->freed ? NULL : try_new0(ChannelCall, 1);
 
         if (!call)
                 return NULL;
 
-        if (channel->n_calls++ == 0)
-                uv_ref((uv_handle_t *) &channel->prepare);
+        channel_hub_begin_call(channel->hub);
         call->channel = channel;
         call->events = events;
         call->user = user;
@@ -777,7 +661,7 @@ int channel_call_send(ChannelCall *call, const void *message, size_t len) {
 
 bool channel_call_is_writable(const ChannelCall *call) {
         return call->attempt ? client_call_is_writable(call->attempt)
-                             : call->replay_bytes < call->channel->limits.high_water;
+                             : call->replay_bytes < call->channel->link_options.limits.high_water;
 }
 
 void channel_call_end(ChannelCall *call) {

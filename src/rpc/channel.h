@@ -4,14 +4,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <uv.h>
 
 #include "base/error.h"
 #include "base/retry.h"
 #include "rpc/client-session.h"
 
 /* Channels: a client's way to one server, on an event loop. It connects when the first call needs it, carries many
- * calls on one connection, and connects anew when that is lost.
+ * calls on one connection, and connects anew when that is lost. What the server has answered by then can still be read.
  *
  * A call that fails because the server is not there is tried again by the retry schedule (base/retry.h): any call
  * while the server has certainly not seen it; a call that is safe to repeat also afterwards, until its first answer.
@@ -19,6 +18,7 @@
 
 typedef struct Channel Channel;
 typedef struct ChannelCall ChannelCall;
+typedef struct ChannelHub ChannelHub;
 typedef struct TlsContext TlsContext;
 
 typedef struct ChannelOptions {
@@ -52,15 +52,17 @@ typedef struct ChannelRequest {
         bool compresses;          /* messages, by gzip, unless channel_call_set_compression() says otherwise */
 } ChannelRequest;
 
-/* Makes a channel; nothing is connected yet. -EINVAL; -EPERM with TOKEN_IN_CLEAR_TEXT; -ENOMEM. */
-int channel_new(uv_loop_t *loop, const ChannelOptions *options, Channel **ret_channel, HutchError *err)
+/* Makes a channel on the loop of @hub (channel-hub.h); nothing is connected yet. -EINVAL; -EPERM with
+ * TOKEN_IN_CLEAR_TEXT; -ENOMEM. */
+int channel_new(ChannelHub *hub, const ChannelOptions *options, Channel **ret_channel, HutchError *err)
         __attribute__((nonnull(1, 2, 3)));
 
 /* Ends every call with CANCELLED, closes the connection, and frees @channel while the loop runs on. Then calls @done,
  * which may be NULL. */
 void channel_free(Channel *channel, void (*done)(void *user), void *user) __attribute__((nonnull(1)));
 
-/* Starts a call. NULL when memory is out. @events outlives the call. No event comes before it returns. */
+/* Starts a call. NULL when memory is out, or the channel was freed. @events outlives the call. No event comes before it
+ * returns. */
 ChannelCall *channel_call_start(Channel *channel, const ChannelRequest *request, const ChannelEvents *events,
                                 void *user) __attribute__((nonnull(1, 2, 3)));
 

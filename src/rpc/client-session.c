@@ -15,14 +15,13 @@
 #include "rpc/fields.h"
 #include "rpc/grpc-text.h"
 #include "rpc/gzip.h"
-
-/* Messages of one call that are handed out before others have their turn. */
-#define MESSAGES_PER_TURN 64
+#include "rpc/status-details.h"
 
 struct ClientSession {
         Session base; /* first: a session of streams is its client's */
         ClientIdentity identity;
-        char *lost; /* why the connection was; NULL: it was not, or nobody knows */
+        char lost_reason[ERROR_REASON_MAX + 1]; /* why the connection was; empty: it was not, or nobody knows */
+        char *lost;
 };
 
 struct ClientCall {
@@ -46,8 +45,11 @@ struct ClientCall {
 
         /* The end. */
         bool over; /* the status is known here, whatever the server says */
+        bool cut;  /* nobody waits for the rest of the answer: the connection is gone */
+        bool lost; /* it ended by that */
         bool told;
         StatusCode status;
+        const char *reason; /* when it is over */
         char *status_message;
         uint8_t *details;
         size_t details_len;
@@ -163,12 +165,13 @@ static void call_fields_end(Stream *stream) {
 }
 
 /* Ends the call with a status of our own, unless it has one. */
-static void set_over(ClientCall *call, StatusCode status, const char *message) {
+static void set_over(ClientCall *call, StatusCode status, const char *reason, const char *message) {
         if (call->over)
                 return;
 
         call->over = true;
         call->status = status;
+        call->reason = reason;
         free(call->status_message);
         call->status_message = strdup(message); /* without it the status still tells */
         free(call->details);
@@ -180,17 +183,17 @@ static void set_over(ClientCall *call, StatusCode status, const char *message) {
 }
 
 /* The same, and the server need not go on. */
-static void abandon(ClientCall *call, StatusCode status, const char *message) {
-        set_over(call, status, message);
+static void abandon(ClientCall *call, StatusCode status, const char *reason, const char *message) {
+        set_over(call, status, reason, message);
         stream_reset(&call->stream, NGHTTP2_CANCEL);
 }
 
 static void call_expired(Stream *stream) {
-        abandon(call_of(stream), STATUS_DEADLINE_EXCEEDED, "the deadline of the call has passed");
+        abandon(call_of(stream), STATUS_DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED", "the deadline of the call has passed");
 }
 
 void client_call_cancel(ClientCall *call) {
-        abandon(call, STATUS_CANCELLED, "the call was cancelled");
+        abandon(call, STATUS_CANCELLED, "CALL_CANCELLED", "the call was cancelled");
 }
 
 static StatusCode status_from_http(unsigned http_status) {
@@ -231,32 +234,46 @@ static StatusCode status_from_reset(uint32_t code) {
 static void set_lost(ClientCall *call) {
         const ClientSession *session = (const ClientSession *) call->stream.session;
 
-        set_over(call, STATUS_UNAVAILABLE, session->lost ? session->lost : "the connection was lost");
+        if (call->over)
+                return;
+
+        call->lost = true;
+        set_over(call, STATUS_UNAVAILABLE, *session->lost_reason ? session->lost_reason : "CONNECTION_LOST",
+                 session->lost ? session->lost : "the connection was lost");
 }
 
-/* Finds the status of a call that the server, or the end of the connection, has ended. */
+/* Finds the status of a call that the server has ended. */
 static void conclude(ClientCall *call) {
+        StatusCode status;
         char text[128];
 
         if (call->over || call->has_status)
                 return;
 
-        if (call->stream.session->dead) {
-                set_lost(call);
-        } else if (call->initial_complete && call->http_status != 200) {
+        if (call->initial_complete && call->http_status != 200) {
+                status = status_from_http(call->http_status);
                 snprintf(text, sizeof(text), "the server answered with HTTP status %u", call->http_status);
-                set_over(call, status_from_http(call->http_status), text);
         } else if (call->initial_complete && !call->is_grpc) {
-                set_over(call, STATUS_UNKNOWN, "the server's answer is not gRPC");
+                status = STATUS_UNKNOWN;
+                snprintf(text, sizeof(text), "the server's answer is not gRPC");
         } else {
+                status = status_from_reset(call->stream.close_code);
                 snprintf(text, sizeof(text), "the server ended the call without a status (%s)",
                          nghttp2_http2_strerror(call->stream.close_code));
-                set_over(call, status_from_reset(call->stream.close_code), text);
         }
+        set_over(call, status, status_code_name(status), text);
+}
+
+/* The reason that the server's details give, else the code's name. */
+static const char *reason_of(const ClientCall *call, const StatusDetails *details) {
+        if (call->over)
+                return call->reason;
+
+        return details && details->reason && *details->reason ? details->reason : status_code_name(call->status);
 }
 
 static void tell_end(ClientCall *call) {
-        Session *session = call->stream.session;
+        _cleanup_(status_details_freep) StatusDetails *details = NULL;
         bool refused = call->stream.closed && call->stream.close_code == NGHTTP2_REFUSED_STREAM;
         ClientStatus status = {
                 .code = call->status,
@@ -266,8 +283,13 @@ static void tell_end(ClientCall *call) {
                 .trailing = &call->trailing,
                 .from_server = !call->over,
                 .not_processed = call->over && (call->stream.id == 0 || refused),
-                .lost = call->over && session->dead,
+                .lost = call->lost,
         };
+
+        /* Details that cannot be read have no reason: the code tells without. */
+        if (call->details)
+                (void) status_details_decode(call->details, call->details_len, &details);
+        status.reason = reason_of(call, details);
 
         call->told = true;
         if (call->events->ended)
@@ -275,15 +297,15 @@ static void tell_end(ClientCall *call) {
 }
 
 static void fail_reading(ClientCall *call, int r) {
-        char text[STREAM_ERROR_SIZE];
-        StatusCode status = stream_explain(&call->stream, r, text);
+        StreamError error = stream_explain(&call->stream, r);
 
-        abandon(call, status, text);
+        abandon(call, error.status, error.reason, error.text);
 }
 
-static void deliver(ClientCall *call, Message *message) {
+static void deliver(Stream *stream, Message *message) {
+        ClientCall *call = call_of(stream);
         bool compressed = message->compressed;
-        int r = encoding_unpack(call->encoding, message, call->stream.session->limits.max_message);
+        int r = encoding_unpack(call->encoding, message, stream->session->limits.max_message);
 
         call->was_compressed = compressed;
         if (r < 0)
@@ -301,18 +323,8 @@ static void tell_news(ClientCall *call) {
                         call->events->headers(call, &call->initial);
         }
 
-        for (size_t n = 0; !call->over && stream->read_error == 0; n++) {
-                Message message;
-
-                if (n == MESSAGES_PER_TURN) {
-                        session_ready(stream->session, stream);
-                        return;
-                }
-                if (!stream_take(stream, &message))
-                        break;
-                deliver(call, &message);
-                message_recycle(&message, &stream->session->spare);
-        }
+        if (!stream_hand_out(stream, deliver))
+                return;
 
         if (!call->over && stream->read_error < 0)
                 fail_reading(call, stream->read_error);
@@ -342,10 +354,10 @@ static void call_dispatch(Stream *stream) {
                 tell_news(call);
         dismiss(call);
 
-        /* Messages that came before the end are handed out first, as fast as they are asked for, if there is time. */
-        if (stream->closed && stream->inbox_first && stream->session->dead)
+        /* Messages that came before the end are handed out first, as fast as they are asked for. */
+        if (call->cut && !stream_has_wanted(stream) && (stream->inbox_first || !call->has_status))
                 set_lost(call);
-        if (stream->closed && !call->over && !stream->inbox_first)
+        if (stream->closed && !stream->inbox_first)
                 conclude(call);
         if (!call->told && (call->over || (stream->closed && !stream->inbox_first)))
                 tell_end(call);
@@ -377,15 +389,28 @@ ClientSession *client_session_free(ClientSession *session) {
         if (!session)
                 return NULL;
 
+        for (Stream *stream = session->base.streams; stream; stream = stream->next)
+                call_of(stream)->cut = true;
         session_done(&session->base);
         free(session->lost);
         free(session);
         return NULL;
 }
 
-void client_session_set_lost(ClientSession *session, const char *why) {
+void client_session_lose(ClientSession *session, const char *reason, const char *why) {
         free(session->lost);
         session->lost = strdup(why); /* without it calls still end */
+        snprintf(session->lost_reason, sizeof(session->lost_reason), "%s", reason);
+
+        session->base.dead = true;
+        session->base.limits.keepalive_interval = 0; /* nobody is there to be asked */
+        for (Stream *stream = session->base.streams; stream; stream = stream->next) {
+                ClientCall *call = call_of(stream);
+
+                call->cut = !stream->closed && !(stream->remote_ended && call->has_status);
+                stream->closed = true;
+                session_ready(&session->base, stream);
+        }
 }
 
 Session *client_session_base(ClientSession *session) {

@@ -24,6 +24,7 @@ typedef struct ClientCall ClientCall;
 /* How a call ended. */
 typedef struct ClientStatus {
         StatusCode code;
+        const char *reason;     /* stable; of the server's ErrorInfo, or of what happened here, or the code's name */
         const char *message;    /* never NULL */
         const uint8_t *details; /* an encoded google.rpc.Status */
         size_t details_len;
@@ -64,12 +65,13 @@ typedef struct ClientIdentity {
 ClientSession *client_session_new(const ClientIdentity *identity, const SessionLimits *limits, uint64_t now)
         __attribute__((nonnull));
 
-/* Ends every call and frees @session, which may be NULL. Returns NULL. */
+/* Ends every call, as lost if it has not ended yet, and frees @session, which may be NULL. Returns NULL. */
 ClientSession *client_session_free(ClientSession *session);
 DEFINE_CLEANUP(ClientSession *, client_session_free);
 
-/* The connection is lost, and @why is what calls say that end by it. */
-void client_session_set_lost(ClientSession *session, const char *why) __attribute__((nonnull));
+/* The connection is lost. Calls whose answer is complete go on until their messages were read; all others end at the
+ * next dispatch with UNAVAILABLE, @reason and @why. Nothing is to be received or produced any more. */
+void client_session_lose(ClientSession *session, const char *reason, const char *why) __attribute__((nonnull));
 
 /* The session underneath. */
 Session *client_session_base(ClientSession *session) __attribute__((nonnull, returns_nonnull));

@@ -75,7 +75,7 @@ static void watcher_tell(Watcher *watcher) {
 
         watcher->told = response.status;
         if (call_send_protobuf(watcher->call, &response.base) == -ENOMEM)
-                call_finish(watcher->call, STATUS_RESOURCE_EXHAUSTED, "no memory for the answer");
+                call_fail_with(watcher->call, STATUS_RESOURCE_EXHAUSTED, "HOST_EXHAUSTED", "no memory for the answer");
 }
 
 static void watcher_writable(Call *call) {
@@ -109,7 +109,7 @@ static void watch(Call *call, const uint8_t *message, size_t len, void *context)
         size = strlen(name) + 1;
         watcher = calloc(1, sizeof(*watcher) + size);
         if (!watcher) {
-                call_finish(call, STATUS_RESOURCE_EXHAUSTED, "no memory");
+                call_fail_with(call, STATUS_RESOURCE_EXHAUSTED, "HOST_EXHAUSTED", "no memory");
                 return;
         }
 
@@ -138,7 +138,7 @@ static void check(Call *call, const uint8_t *message, size_t len, void *context)
         if (service)
                 call_reply_protobuf(call, &service->status.base);
         else
-                call_finish(call, STATUS_NOT_FOUND, "nothing is known of that service");
+                call_fail_with(call, STATUS_NOT_FOUND, "SERVICE_NOT_FOUND", "nothing is known of that service");
 }
 
 static void list(Call *call, const uint8_t *message, size_t len, void *context) {
@@ -148,7 +148,7 @@ static void list(Call *call, const uint8_t *message, size_t len, void *context) 
 
         (void) message, (void) len; /* it has no fields */
         if (!entries) {
-                call_finish(call, STATUS_RESOURCE_EXHAUSTED, "no memory for the answer");
+                call_fail_with(call, STATUS_RESOURCE_EXHAUSTED, "HOST_EXHAUSTED", "no memory for the answer");
                 return;
         }
 
@@ -178,7 +178,7 @@ Health *health_free(Health *health) {
         for (Watcher *watcher = health->watchers, *next; watcher; watcher = next) {
                 next = watcher->next;
                 call_set_events(watcher->call, NULL, NULL);
-                call_finish(watcher->call, STATUS_UNAVAILABLE, "the server shuts down");
+                call_fail_with(watcher->call, STATUS_UNAVAILABLE, "DRAINING", "the server shuts down");
                 free(watcher);
         }
         for (Service *service = health->services, *next; service; service = next) {
@@ -227,7 +227,7 @@ void health_shut_down(Health *health) {
                 service_set(service, false);
         for (Watcher *watcher = health->watchers; watcher; watcher = watcher->next) {
                 watcher_tell(watcher);
-                call_finish(watcher->call, STATUS_UNAVAILABLE, "the server shuts down");
+                call_fail_with(watcher->call, STATUS_UNAVAILABLE, "DRAINING", "the server shuts down");
         }
 }
 

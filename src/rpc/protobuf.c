@@ -74,9 +74,10 @@ ProtobufCMessage *call_unpack(Call *call, const ProtobufCMessageDescriptor *type
         int r = protobuf_unpack(type, bytes, len, cap, &message);
 
         if (r == -EBADMSG)
-                call_finish(call, STATUS_INTERNAL, "the message is no request of this method");
+                call_fail_with(call, STATUS_INTERNAL, "MESSAGE_MALFORMED", "the message is no request of this method");
         else if (r < 0)
-                call_finish(call, STATUS_RESOURCE_EXHAUSTED, "the message takes too much memory");
+                call_fail_with(call, STATUS_RESOURCE_EXHAUSTED, "MESSAGE_TOO_LARGE",
+                               "the message takes too much memory");
         return message;
 }
 
@@ -99,7 +100,7 @@ void call_reply_protobuf(Call *call, const ProtobufCMessage *message) {
         size_t len;
 
         if (protobuf_pack(message, &bytes, &len) < 0) {
-                call_finish(call, STATUS_RESOURCE_EXHAUSTED, "no memory for the answer");
+                call_fail_with(call, STATUS_RESOURCE_EXHAUSTED, "HOST_EXHAUSTED", "no memory for the answer");
                 return;
         }
 

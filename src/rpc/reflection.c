@@ -244,7 +244,7 @@ static void on_message(Call *call, const uint8_t *message, size_t len) {
                 return;
 
         if (answer_request(call, (const Request *) request) < 0)
-                call_finish(call, STATUS_RESOURCE_EXHAUSTED, "no memory for the answer");
+                call_fail_with(call, STATUS_RESOURCE_EXHAUSTED, "HOST_EXHAUSTED", "no memory for the answer");
         else if (call_is_writable(call))
                 call_read(call);
 }
@@ -271,7 +271,7 @@ static void server_reflection_info(Call *call, void *context) {
         Conversation *conversation = calloc(1, sizeof(*conversation) + reflection->n_files * sizeof(bool));
 
         if (!conversation) {
-                call_finish(call, STATUS_RESOURCE_EXHAUSTED, "no memory");
+                call_fail_with(call, STATUS_RESOURCE_EXHAUSTED, "HOST_EXHAUSTED", "no memory");
                 return;
         }
 

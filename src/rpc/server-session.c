@@ -19,9 +19,9 @@
 #include "rpc/gzip.h"
 #include "rpc/metadata.h"
 #include "rpc/method-table.h"
+#include "rpc/status-details.h"
 
-/* Messages of one call that are handed out before others have their turn. */
-#define MESSAGES_PER_TURN 64
+#define DOMAIN "hutch" /* of the reasons of errors */
 
 struct ServerSession {
         Session base;
@@ -141,7 +141,7 @@ static int add_metadata(Call *call, const char *name, size_t name_len, const cha
         if (r == -EINVAL)
                 refuse(call, STATUS_INTERNAL, "METADATA_MALFORMED", "a -bin value of the metadata is not base64");
         else if (r == -E2BIG)
-                refuse(call, STATUS_RESOURCE_EXHAUSTED, "METADATA_TOO_LARGE", "the metadata is too large");
+                refuse(call, STATUS_RESOURCE_EXHAUSTED, "MESSAGE_TOO_LARGE", "the metadata is too large");
         return r == -ENOMEM ? r : 0;
 }
 
@@ -279,7 +279,13 @@ void call_finish(Call *call, StatusCode status, const char *message) {
 }
 
 void call_fail(Call *call, const HutchError *err) {
-        call_finish(call, err->code, error_message(err));
+        call_fail_details(call, err, &(StatusDetails){ .domain = DOMAIN });
+}
+
+void call_fail_with(Call *call, StatusCode status, const char *reason, const char *message) {
+        const HutchError err = { .code = status, .message = (char *) message };
+
+        call_fail_details(call, &err, &(StatusDetails){ .reason = reason, .domain = DOMAIN });
 }
 
 int call_send(Call *call, const void *message, size_t len) {
@@ -309,9 +315,10 @@ void call_reply(Call *call, const void *message, size_t len) {
 
         if (r == 0)
                 call_finish(call, STATUS_OK, NULL);
+        else if (r == -EMSGSIZE)
+                call_fail_with(call, STATUS_RESOURCE_EXHAUSTED, "MESSAGE_TOO_LARGE", "the answer is too large");
         else if (r != -EPIPE)
-                call_finish(call, STATUS_RESOURCE_EXHAUSTED,
-                            r == -EMSGSIZE ? "the answer is too large" : "no memory for the answer");
+                call_fail_with(call, STATUS_RESOURCE_EXHAUSTED, "HOST_EXHAUSTED", "no memory for the answer");
 }
 
 /* Tells everybody that the call is over, once. */
@@ -339,7 +346,7 @@ static void call_expired(Stream *stream) {
         if (call->finished)
                 return;
 
-        call_finish(call, STATUS_DEADLINE_EXCEEDED, "the deadline of the call has passed");
+        call_fail_with(call, STATUS_DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED", "the deadline of the call has passed");
         tell_end(call, CALL_END_DEADLINE);
 }
 
@@ -353,7 +360,7 @@ static const char *check_request(Call *call) {
                 return "415";
 
         if (call->stream.header_list > max_header_list)
-                refuse(call, STATUS_RESOURCE_EXHAUSTED, "HEADERS_TOO_LARGE",
+                refuse(call, STATUS_RESOURCE_EXHAUSTED, "MESSAGE_TOO_LARGE",
                        "the header fields have more than %zu bytes", max_header_list);
         if (call->encoding == ENCODING_UNKNOWN)
                 refuse(call, STATUS_UNIMPLEMENTED, "COMPRESSION_UNKNOWN",
@@ -398,7 +405,7 @@ static void begin(Call *call) {
 
         if (call->timeout < UINT64_MAX - session->now &&
             stream_set_deadline(&call->stream, session->now + call->timeout) < 0) {
-                call_finish(call, STATUS_RESOURCE_EXHAUSTED, "no memory");
+                call_fail_with(call, STATUS_RESOURCE_EXHAUSTED, "HOST_EXHAUSTED", "no memory");
                 return;
         }
 
@@ -413,15 +420,25 @@ static void begin(Call *call) {
 }
 
 static void fail_reading(Call *call, int r) {
-        char text[STREAM_ERROR_SIZE];
-        StatusCode status = stream_explain(&call->stream, r, text);
+        const StreamError error = stream_explain(&call->stream, r);
+        const HutchError err = { .code = error.status, .message = (char *) error.text };
+        char value[24];
+        const StatusPair limit[] = { { "limit", "max_request_bytes" }, { "value", value } };
 
-        call_finish(call, status, text);
+        snprintf(value, sizeof(value), "%zu", call->stream.session->limits.max_message);
+        call_fail_details(call, &err,
+                          &(StatusDetails){
+                                  .reason = error.reason,
+                                  .domain = DOMAIN,
+                                  .pairs = limit,
+                                  .n_pairs = r == -EMSGSIZE ? 2 : 0,
+                          });
 }
 
-static void deliver(Call *call, Message *message) {
+static void deliver(Stream *stream, Message *message) {
+        Call *call = call_of(stream);
         bool compressed = message->compressed;
-        int r = encoding_unpack(call->encoding, message, call->stream.session->limits.max_message);
+        int r = encoding_unpack(call->encoding, message, stream->session->limits.max_message);
 
         call->was_compressed = compressed;
         if (r < 0) {
@@ -430,7 +447,8 @@ static void deliver(Call *call, Message *message) {
                 if (call->events && call->events->message)
                         call->events->message(call, message->data, message->len);
         } else if (call->has_request) {
-                call_finish(call, STATUS_UNIMPLEMENTED, "the method takes one message, and more came");
+                call_fail_with(call, STATUS_UNIMPLEMENTED, "METHOD_UNIMPLEMENTED",
+                               "the method takes one message, and more came");
         } else {
                 call->has_request = true;
                 call->request = *message;
@@ -449,7 +467,8 @@ static void deliver_end(Call *call) {
                 call->method->handle(call, call->request.data, call->request.len, call->method->context);
                 message_clear(&call->request);
         } else {
-                call_finish(call, STATUS_UNIMPLEMENTED, "the method takes one message, and none came");
+                call_fail_with(call, STATUS_UNIMPLEMENTED, "METHOD_UNIMPLEMENTED",
+                               "the method takes one message, and none came");
         }
 }
 
@@ -468,18 +487,8 @@ static void call_dispatch(Stream *stream) {
         if (!call->begun)
                 begin(call);
 
-        for (size_t n = 0; !call->finished && stream->read_error == 0; n++) {
-                Message message;
-
-                if (n == MESSAGES_PER_TURN) {
-                        session_ready(stream->session, stream);
-                        return;
-                }
-                if (!stream_take(stream, &message))
-                        break;
-                deliver(call, &message);
-                message_recycle(&message, &stream->session->spare);
-        }
+        if (!stream_hand_out(stream, deliver))
+                return;
 
         if (!call->finished && stream->read_error < 0)
                 fail_reading(call, stream->read_error);

@@ -34,7 +34,7 @@ typedef struct ServerOptions {
 
         /* Over all connections. */
         size_t max_connections; /* others are closed as they come */
-        size_t max_streams;     /* others are refused, which clients may try again */
+        size_t max_streams;     /* others are refused, which clients may try again; those that ended count until told */
         size_t max_buffered;    /* bytes of messages in memory, beyond which calls fail */
 
         uint64_t handshake_timeout;  /* from the connection to HTTP/2's first frame */

@@ -235,15 +235,42 @@ StatusDetails *status_details_free(StatusDetails *details) {
         return NULL;
 }
 
+/* The message of @err as UTF-8: it may quote anything, and protobuf takes nothing else. */
+static char *copy_message(const HutchError *err) {
+        char *copy = strdup(error_message(err));
+        size_t len = copy ? strlen(copy) : 0;
+
+        for (size_t at = 0, n; at < len; at += n) {
+                uint32_t ignored;
+
+                n = utf8_next(copy + at, len - at, &ignored);
+                if (n == 0) {
+                        copy[at] = '?';
+                        n = 1;
+                }
+        }
+
+        return copy;
+}
+
 void call_fail_details(Call *call, const HutchError *err, const StatusDetails *details) {
+        char *message = copy_message(err);
         _cleanup_free_ uint8_t *bytes = NULL;
+        StatusPair pairs[ERROR_PAIRS_MAX];
         StatusDetails complete = *details;
         size_t len = 0;
 
         if (!complete.reason)
                 complete.reason = err->reason;
-        if (status_details_encode(err->code, error_message(err), &complete, &bytes, &len) < 0)
-                call_fail(call, err);
-        else
-                call_finish_details(call, err->code, error_message(err), bytes, len);
+        if (!complete.pairs) {
+                complete.pairs = pairs;
+                for (complete.n_pairs = 0; complete.n_pairs < err->n_pairs; complete.n_pairs++)
+                        pairs[complete.n_pairs] = (StatusPair){ .key = err->pairs[complete.n_pairs].key,
+                                                                .value = err->pairs[complete.n_pairs].value };
+        }
+        /* Without them the status still tells. */
+        if (message)
+                (void) status_details_encode(err->code, message, &complete, &bytes, &len);
+        call_finish_details(call, err->code, message ? message : error_message(err), bytes, len);
+        free(message);
 }

@@ -8,7 +8,7 @@
 #include "base/memory.h"
 
 /* What a failed call tells beside its code and message: a google.rpc.Status with google.rpc.ErrorInfo and, when fields
- * of the request are to blame, google.rpc.BadRequest.
+ * of the request are to blame, google.rpc.BadRequest. call_fail() tells the reason; for more:
  *
  *         call_fail_details(call, &err, &(StatusDetails){
  *                 .domain = "hutch",
@@ -64,5 +64,6 @@ int status_details_decode(const void *bytes, size_t len, StatusDetails **ret_det
 StatusDetails *status_details_free(StatusDetails *details);
 DEFINE_CLEANUP(StatusDetails *, status_details_free);
 
-/* As call_fail(), with @details. Their reason is that of @err when they have none. */
+/* As call_fail(), with @details, or without any when they do not fit. Their reason and pairs are those of @err when
+ * they have none. Bytes of the message that are not UTF-8 become '?'. */
 void call_fail_details(Call *call, const HutchError *err, const StatusDetails *details) __attribute__((nonnull));

@@ -17,6 +17,9 @@
 #include "base/memory.h"
 #include "rpc/session.h"
 
+/* Messages of one stream that are handed out before others have their turn. */
+#define MESSAGES_PER_TURN 64
+
 struct InboxEntry {
         InboxEntry *next;
         Message message;
@@ -128,10 +131,15 @@ void stream_want(Stream *stream) {
         session_ready(stream->session, stream);
 }
 
-bool stream_take(Stream *stream, Message *ret_message) {
+bool stream_has_wanted(const Stream *stream) {
+        return stream->inbox_first && stream->demand > 0;
+}
+
+/* Takes the next message, if one was asked for and is there. */
+static bool take(Stream *stream, Message *ret_message) {
         InboxEntry *entry = stream->inbox_first;
 
-        if (!entry || stream->demand == 0)
+        if (!stream_has_wanted(stream))
                 return false;
 
         *ret_message = entry->message;
@@ -142,6 +150,20 @@ bool stream_take(Stream *stream, Message *ret_message) {
         if (stream->demand > 0 && !stream->inbox_first)
                 open_window_for_partial(stream);
         return true;
+}
+
+bool stream_hand_out(Stream *stream, void (*deliver)(Stream *stream, Message *message)) {
+        Message message;
+
+        for (size_t n = 0; n < MESSAGES_PER_TURN; n++) {
+                if (stream->read_error < 0 || !take(stream, &message))
+                        return true;
+                deliver(stream, &message);
+                message_recycle(&message, &stream->session->spare);
+        }
+
+        session_ready(stream->session, stream);
+        return false;
 }
 
 bool stream_is_drained(const Stream *stream) {
@@ -212,20 +234,18 @@ void stream_receive(Stream *stream, const uint8_t *bytes, size_t len) {
         session_ready(stream->session, stream);
 }
 
-StatusCode stream_explain(const Stream *stream, int r, char ret_text[static STREAM_ERROR_SIZE]) {
-        switch (r) {
-        case -EMSGSIZE:
-                snprintf(ret_text, STREAM_ERROR_SIZE, "a message has more than %zu bytes",
+StreamError stream_explain(const Stream *stream, int r) {
+        StreamError error = { STATUS_INTERNAL, "MESSAGE_MALFORMED", "a message is malformed" };
+
+        if (r == -EMSGSIZE) {
+                error = (StreamError){ .status = STATUS_RESOURCE_EXHAUSTED, .reason = "MESSAGE_TOO_LARGE" };
+                snprintf(error.text, sizeof(error.text), "a message has more than %zu bytes",
                          stream->session->limits.max_message);
-                return STATUS_RESOURCE_EXHAUSTED;
-        case -ENOBUFS:
-        case -ENOMEM:
-                snprintf(ret_text, STREAM_ERROR_SIZE, "too many messages are in memory");
-                return STATUS_RESOURCE_EXHAUSTED;
-        default:
-                snprintf(ret_text, STREAM_ERROR_SIZE, "a message is malformed");
-                return STATUS_INTERNAL;
+        } else if (r == -ENOBUFS || r == -ENOMEM) {
+                error = (StreamError){ STATUS_RESOURCE_EXHAUSTED, "HOST_EXHAUSTED", "too many messages are in memory" };
         }
+
+        return error;
 }
 
 int stream_send(Stream *stream, const void *message, size_t len, bool compressed) {

@@ -63,15 +63,24 @@ int stream_set_deadline(Stream *stream, uint64_t deadline);
 /* Asks for one more message. */
 void stream_want(Stream *stream);
 
-/* Hands out the next message, which the caller frees, when one was asked for and is there. */
-bool stream_take(Stream *stream, Message *ret_message);
+/* Hands messages that were asked for and are there to @deliver, which may take their data over. Returns false when
+ * there may be more, and others are to have their turn first; the stream is then ready again. */
+bool stream_hand_out(Stream *stream, void (*deliver)(Stream *stream, Message *message));
+
+/* Tells whether a message was asked for, is there, and was not taken yet. */
+bool stream_has_wanted(const Stream *stream);
 
 /* Tells whether no message waits or is under way, and none will come. */
 bool stream_is_drained(const Stream *stream);
 
-/* The status of a call whose messages cannot be read because of @r, with a sentence for it. */
-#define STREAM_ERROR_SIZE 96
-StatusCode stream_explain(const Stream *stream, int r, char ret_text[static STREAM_ERROR_SIZE]);
+/* The status of a call whose messages cannot be read because of @r. */
+typedef struct StreamError {
+        StatusCode status;
+        const char *reason;
+        char text[96];
+} StreamError;
+
+StreamError stream_explain(const Stream *stream, int r);
 
 /* Throws away what came and will come. */
 void stream_discard(Stream *stream);

@@ -17,13 +17,17 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "rpc/tls-verbs.h"
 
 /* What HTTP/2 allows of TLS 1.2. */
 #define TLS12_CIPHERS "ECDHE+AESGCM:ECDHE+CHACHA20"
 
+static const TlsVerbs openssl_verbs;
+
 static const uint8_t alpn_h2[] = { 2, 'h', '2' };
 
 struct TlsContext {
+        const TlsVerbs *verbs; /* first */
         size_t n_refs;
         SSL_CTX *ssl;
         BIO_METHOD *bio;
@@ -31,6 +35,7 @@ struct TlsContext {
 };
 
 struct Tls {
+        const TlsVerbs *verbs; /* first */
         TlsContext *context;
         SSL *ssl;
         const uint8_t *in; /* the caller's, not taken yet */
@@ -161,6 +166,7 @@ static TlsContext *context_new(bool server, bool allow_tls12) {
         if (!context)
                 return NULL;
 
+        context->verbs = &openssl_verbs;
         ERR_clear_error();
         context->n_refs = 1;
         context->server = server;
@@ -285,13 +291,13 @@ int tls_context_new_client(const TlsClientOptions *options, TlsContext **ret_con
         return 0;
 }
 
-TlsContext *tls_context_ref(TlsContext *context) {
+static TlsContext *context_ref(TlsContext *context) {
         if (context)
                 context->n_refs++;
         return context;
 }
 
-TlsContext *tls_context_unref(TlsContext *context) {
+static TlsContext *context_unref(TlsContext *context) {
         if (!context || --context->n_refs > 0)
                 return NULL;
 
@@ -343,13 +349,14 @@ static int make_ssl(Tls *tls, const char *server_name) {
         return expect_name(tls, server_name);
 }
 
-int tls_new(TlsContext *context, const char *server_name, Tls **ret_tls) {
+static int machine_new(TlsContext *context, const char *server_name, Tls **ret_tls) {
         Tls *tls = try_new0(Tls, 1);
         int r;
 
         if (!tls)
                 return -ENOMEM;
 
+        tls->verbs = &openssl_verbs;
         ERR_clear_error();
         tls->context = tls_context_ref(context);
         r = make_ssl(tls, server_name);
@@ -362,7 +369,7 @@ int tls_new(TlsContext *context, const char *server_name, Tls **ret_tls) {
         return 0;
 }
 
-Tls *tls_free(Tls *tls) {
+static Tls *machine_free(Tls *tls) {
         if (!tls)
                 return NULL;
 
@@ -373,12 +380,12 @@ Tls *tls_free(Tls *tls) {
         return NULL;
 }
 
-void tls_receive(Tls *tls, const void *bytes, size_t len) {
+static void machine_receive(Tls *tls, const void *bytes, size_t len) {
         tls->in = bytes;
         tls->in_len = len;
 }
 
-void tls_receive_end(Tls *tls) {
+static void machine_receive_end(Tls *tls) {
         tls->in_ended = true;
 }
 
@@ -519,7 +526,7 @@ static int check_alpn(Tls *tls, HutchError *err) {
                               "%s does not speak HTTP/2 over TLS (ALPN h2)", peer_role(tls));
 }
 
-int tls_handshake(Tls *tls, HutchError *err) {
+static int machine_handshake(Tls *tls, HutchError *err) {
         int result;
 
         if (tls->failed)
@@ -530,7 +537,7 @@ int tls_handshake(Tls *tls, HutchError *err) {
         return result == 1 ? check_alpn(tls, err) : check(tls, result, " during the handshake of TLS", err);
 }
 
-ssize_t tls_read(Tls *tls, void *buffer, size_t size, HutchError *err) {
+static ssize_t machine_read(Tls *tls, void *buffer, size_t size, HutchError *err) {
         size_t len;
         int result;
 
@@ -542,7 +549,7 @@ ssize_t tls_read(Tls *tls, void *buffer, size_t size, HutchError *err) {
         return result == 1 ? (ssize_t) len : check(tls, result, "", err);
 }
 
-int tls_write(Tls *tls, const void *bytes, size_t len, HutchError *err) {
+static int machine_write(Tls *tls, const void *bytes, size_t len, HutchError *err) {
         size_t written;
 
         if (tls->failed)
@@ -554,7 +561,7 @@ int tls_write(Tls *tls, const void *bytes, size_t len, HutchError *err) {
         return SSL_write_ex(tls->ssl, bytes, len, &written) == 1 ? 0 : fail(tls, err);
 }
 
-void tls_close(Tls *tls) {
+static void machine_close(Tls *tls) {
         if (tls->failed || !SSL_is_init_finished(tls->ssl))
                 return;
 
@@ -563,11 +570,11 @@ void tls_close(Tls *tls) {
         ERR_clear_error();
 }
 
-ByteQueue *tls_output(Tls *tls) {
+static ByteQueue *machine_output(Tls *tls) {
         return &tls->out;
 }
 
-int tls_peer_subject(const Tls *tls, char **ret_subject) {
+static int machine_peer_subject(const Tls *tls, char **ret_subject) {
         X509 *certificate = SSL_get0_peer_certificate(tls->ssl);
         BIO *text;
         char *bytes;
@@ -589,3 +596,18 @@ int tls_peer_subject(const Tls *tls, char **ret_subject) {
         BIO_free(text);
         return *ret_subject ? 0 : -ENOMEM;
 }
+
+static const TlsVerbs openssl_verbs = {
+        .context_ref = context_ref,
+        .context_unref = context_unref,
+        .new = machine_new,
+        .free = machine_free,
+        .receive = machine_receive,
+        .receive_end = machine_receive_end,
+        .handshake = machine_handshake,
+        .read = machine_read,
+        .write = machine_write,
+        .close = machine_close,
+        .output = machine_output,
+        .peer_subject = machine_peer_subject,
+};

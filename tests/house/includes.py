@@ -13,13 +13,14 @@ MAY_INCLUDE = {
     "model": set(),
     "policy": {"model"},
     "store": {"model"},
+    "output": {"model"},
     "runtime": {"model", "policy", "rpc", "contract"},
-    "control": {"model", "policy", "store", "runtime/runtime.h"},
-    "api": {"rpc", "control", "model", "contract"},
-    "keeper": {"rpc", "policy", "contract"},
-    "client": {"rpc", "contract"},
+    "control": {"model", "policy", "store", "output", "runtime/runtime.h"},
+    "api": {"rpc", "control", "model", "policy", "runtime/runtime.h", "contract"},
+    "keeper": {"rpc", "model", "policy", "output", "contract"},
+    "client": {"rpc", "model", "policy", "contract"},
     "cli": {"client", "pbtext"},
-    "daemon": {"rpc", "model", "policy", "store", "runtime", "control", "api"},
+    "daemon": {"rpc", "model", "policy", "store", "runtime", "control", "api", "contract/hutch/files.h"},
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.MULTILINE)

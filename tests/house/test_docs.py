@@ -3,6 +3,7 @@
 
 import json
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -78,3 +79,9 @@ def dependencies() -> list[str]:
 def test_every_dependency_has_its_reason():
     page = (ROOT / "docs/dependencies.md").read_text(encoding="utf-8")
     assert [dependency for dependency in dependencies() if f"`{dependency}`" not in page] == []
+
+
+def test_the_configuration_reference_is_what_the_daemon_prints():
+    page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    printed = subprocess.run([ROOT / "build/gcc/hutchd", "--print-config"], capture_output=True, text=True, check=True)
+    assert f"<!-- hutchd --print-config -->\n```yaml\n{printed.stdout}```\n" in page

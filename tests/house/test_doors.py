@@ -17,7 +17,7 @@ def run(*command: str) -> subprocess.CompletedProcess:
 
 
 def hutch(*arguments: str) -> subprocess.CompletedProcess:
-    return run("build/gcc/src/cli/hutch", *arguments)
+    return run("build/gcc/hutch", *arguments)
 
 
 @pytest.mark.parametrize("target", ["help", *DOCUMENTED])

@@ -83,7 +83,8 @@ def test_headers_that_include_each_other_are_reported_once(tmp_path):
 
 @pytest.mark.parametrize("header", handwritten(".h", under="src") + handwritten(".h", under="include"), ids=name)
 def test_header_compiles_alone(header):
-    command = "gcc -std=gnu17 -D_GNU_SOURCE -Wall -Wextra -Werror -fsyntax-only -Isrc -Iinclude -x c -".split()
+    flags = "-std=gnu17 -D_GNU_SOURCE -Wall -Wextra -Werror -fsyntax-only -Isrc -Isrc/contract -Iinclude -x c -"
+    command = ["gcc", *flags.split()]
     source = f'#include "{header.relative_to(ROOT / name(header).split("/")[0])}"\n'
     compiled = subprocess.run(command, cwd=ROOT, input=source, capture_output=True, text=True, check=False)
     assert compiled.returncode == 0, compiled.stderr

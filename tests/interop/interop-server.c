@@ -131,8 +131,8 @@ static int check_compressed(Call *call, const BoolValue *expected) {
         return -EINVAL;
 }
 
-/* Ends the call with a status that has details. */
-static void fail_with_details(Call *call, const EchoStatus *status) {
+/* Ends the call with a status that has more details than others. */
+static void fail_with_details(Call *call, const HutchError *err) {
         static const StatusPair pair = { .key = "sandbox", .value = "sb-1" };
         static const StatusViolation violation = {
                 .field = "spec.mounts[2].target",
@@ -146,23 +146,22 @@ static void fail_with_details(Call *call, const EchoStatus *status) {
                 .violations = &violation,
                 .n_violations = 1,
         };
-        _cleanup_(error_clear) HutchError err = {};
 
-        (void) error_set_code(&err, (StatusCode) status->code, -EINVAL, "AS_ASKED", "%s", status->message);
-        call_fail_details(call, &err, &details);
+        call_fail_details(call, err, &details);
 }
 
 /* Ends the call and returns true when the request asks for a status. */
 static bool echo_status(Call *call, const EchoStatus *status) {
+        _cleanup_(error_clear) HutchError err = {};
+
         if (!status || status->code == 0)
                 return false;
 
-        if (metadata_find(call_metadata(call), "x-test-details")) {
-                fail_with_details(call, status);
-                return true;
-        }
-
-        call_finish(call, (StatusCode) status->code, status->message);
+        (void) error_set_code(&err, (StatusCode) status->code, -EINVAL, "AS_ASKED", "%s", status->message);
+        if (metadata_find(call_metadata(call), "x-test-details"))
+                fail_with_details(call, &err);
+        else
+                call_fail(call, &err);
         return true;
 }
 

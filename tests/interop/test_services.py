@@ -17,7 +17,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from interop import LIMIT, ROOT
-from messages import pb
+from messages import MIB, pb
 
 TEST_SERVICE = "grpc.testing.TestService"
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -205,18 +205,22 @@ def test_what_cannot_be_answered_is_an_answer_too(channel, version, question, co
 # Details of errors
 
 
-def test_errors_have_details(channel):
-    call = channel.unary_unary(
-        f"/{TEST_SERVICE}/UnaryCall",
-        request_serializer=pb.SimpleRequest.SerializeToString,
-        response_deserializer=pb.SimpleResponse.FromString,
-    )
-    request = pb.SimpleRequest(response_status=pb.EchoStatus(code=3, message="that is wrong"))
+def status_of(channel, method: str = "UnaryCall", message: bytes = b"", **options) -> tuple[grpc.StatusCode, Status]:
+    """How a call fails that must: by its code, and by its details, which say the same."""
     with pytest.raises(grpc.RpcError) as failed:
-        call(request, metadata=[("x-test-details", "yes")], timeout=LIMIT)
-    assert failed.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+        channel.unary_unary(f"/{TEST_SERVICE}/{method}")(message, **{"timeout": LIMIT} | options)
     status = Status.FromString(dict(failed.value.trailing_metadata())["grpc-status-details-bin"])
-    assert (status.code, status.message) == (3, "that is wrong")
+    assert (status.code, status.message) == (failed.value.code().value[0], failed.value.details())
+    return failed.value.code(), status
+
+
+def failing_request(message: str) -> bytes:
+    return pb.SimpleRequest(response_status=pb.EchoStatus(code=3, message=message)).SerializeToString()
+
+
+def test_errors_have_details(channel):
+    code, status = status_of(channel, message=failing_request("that is wrong"), metadata=[("x-test-details", "yes")])
+    assert (code, status.message) == (grpc.StatusCode.INVALID_ARGUMENT, "that is wrong")
 
     info, request = ErrorInfo(), BadRequest()
     assert len(status.details) == 2
@@ -226,3 +230,25 @@ def test_errors_have_details(channel):
     assert [(violation.field, violation.reason) for violation in request.field_violations] == [
         ("spec.mounts[2].target", "PATH_DOTDOT")
     ]
+
+
+@pytest.mark.parametrize(
+    "call, code, reason",
+    [
+        ({"message": failing_request("wrong: 100 %\n ☺")}, grpc.StatusCode.INVALID_ARGUMENT, "AS_ASKED"),
+        ({"message": failing_request("☺" * 1000)}, grpc.StatusCode.INVALID_ARGUMENT, "AS_ASKED"),
+        ({"method": "NoSuchCall"}, grpc.StatusCode.UNIMPLEMENTED, "METHOD_UNIMPLEMENTED"),
+        ({"method": "é" * 150}, grpc.StatusCode.UNIMPLEMENTED, "METHOD_UNIMPLEMENTED"),
+        ({"message": bytes(5 * MIB)}, grpc.StatusCode.RESOURCE_EXHAUSTED, "MESSAGE_TOO_LARGE"),
+    ],
+    ids=["a handler", "a handler with much to say", "no such method", "no such method by far", "too large"],
+)
+def test_every_error_tells_its_reason(channel, call, code, reason):
+    found, status = status_of(channel, **call)
+    info = ErrorInfo()
+    assert found == code
+    assert len(status.details) == 1
+    assert status.details[0].Unpack(info)
+    assert (info.reason, info.domain) == (reason, "hutch")
+    if reason == "MESSAGE_TOO_LARGE":
+        assert info.metadata == {"limit": "max_request_bytes", "value": str(4 * MIB)}

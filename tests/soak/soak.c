@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "rpc/call.h"
+#include "rpc/channel-hub.h"
 #include "rpc/channel.h"
 #include "rpc/client-session.h"
 #include "rpc/metadata.h"
@@ -163,6 +164,7 @@ typedef struct Soak {
         uv_timer_t limit;
         MethodTable *table;
         Server *server;
+        ChannelHub *hub;
         Channel *channels[CHANNELS];
         Metadata compress;
 
@@ -334,8 +336,9 @@ static void calls_leave_nothing_behind(void **state) {
         serve(soak);
         progress(soak);
         options.target = target;
+        assert_int_equal(channel_hub_new(&soak->loop, &soak->hub), 0);
         for (size_t i = 0; i < CHANNELS; i++) {
-                assert_int_equal(channel_new(&soak->loop, &options, &soak->channels[i], NULL), 0);
+                assert_int_equal(channel_new(soak->hub, &options, &soak->channels[i], NULL), 0);
                 for (size_t n = 0; n < CALLS_AT_ONCE; n++)
                         start_call(soak, soak->channels[i]);
         }
@@ -360,6 +363,7 @@ static void calls_leave_nothing_behind(void **state) {
 
         for (size_t i = 0; i < CHANNELS; i++)
                 channel_free(soak->channels[i], NULL, NULL);
+        channel_hub_free(soak->hub);
         stop_serving(soak);
         soak_free(soak);
         assert_int_equal(count_descriptors(), descriptors);

@@ -13,18 +13,20 @@ static bool armed;                 /* an allocation is yet to fail */
 static size_t n_before;            /* how many succeed before it */
 static size_t size_max = SIZE_MAX; /* larger ones fail */
 static bool happened;
+static bool happened_elsewhere;
+static bool waits_count;
 static size_t loop_n;
 static bool loop_goes_on;
 
 void fail_alloc_after(size_t n) {
         armed = true;
         n_before = n;
-        happened = false;
+        happened = happened_elsewhere = false;
 }
 
 void fail_alloc_above(size_t size) {
         size_max = size;
-        happened = false;
+        happened = happened_elsewhere = false;
 }
 
 void fail_alloc_off(void) {
@@ -33,7 +35,19 @@ void fail_alloc_off(void) {
 }
 
 bool fail_alloc_happened(void) {
-        return happened;
+        return happened || happened_elsewhere;
+}
+
+void fail_alloc_happened_elsewhere(void) {
+        happened_elsewhere = true;
+}
+
+void fail_alloc_set_waits_count(void) {
+        waits_count = true;
+}
+
+bool fail_alloc_waits_count(void) {
+        return waits_count;
 }
 
 void fail_alloc_loop_begin(void) {

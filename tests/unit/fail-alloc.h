@@ -32,6 +32,14 @@ void fail_alloc_off(void);
 /* Tells whether an allocation was failed since fail_alloc_after() or fail_alloc_above(). */
 bool fail_alloc_happened(void);
 
+/* Notes that one was failed by others (fail-each-alloc.h), which does not prolong a FAIL_ALLOC_LOOP. */
+void fail_alloc_happened_elsewhere(void);
+
+/* Tells that whatever the tests wait for comes without memory too, be it an error: who waits in vain, hangs. Otherwise
+ * fail-each-alloc.h ends a test that waits for long after a failure. */
+void fail_alloc_set_waits_count(void);
+bool fail_alloc_waits_count(void);
+
 /* Runs the block that follows with its first allocation failing, then with its second, and so on, until it ran to its
  * end without one that failed. Not to be left early. What the block itself allocates may fail too: xcalloc() and the
  * like would abort. */

@@ -58,8 +58,8 @@ void session_pair_clear(SessionPair *pair) {
         pair->client = NULL;
 }
 
-/* Moves what @from has for @to. */
-static void carry(Session *from, Session *to, uint64_t now) {
+/* Moves what @from has for @to. Returns whether it could. */
+static bool carry(Session *from, Session *to, uint64_t now) {
         static uint8_t buffer[65536];
         ssize_t n;
 
@@ -67,15 +67,15 @@ static void carry(Session *from, Session *to, uint64_t now) {
                 (void) session_receive(to, buffer, (size_t) n, now);
         while (session_dispatch(to, 16) || session_dispatch(from, 16))
                 ;
+        return n == 0;
 }
 
 void session_pair_pump(SessionPair *pair) {
         Session *server = server_session_base(pair->server), *client = client_session_base(pair->client);
 
-        do {
-                carry(client, server, pair->now);
-                carry(server, client, pair->now);
-        } while (session_wants_produce(client) || session_wants_produce(server));
+        while (carry(client, server, pair->now) && carry(server, client, pair->now))
+                if (!session_wants_produce(client) && !session_wants_produce(server))
+                        return;
 }
 
 void pair_call_start(SessionPair *pair, PairCall *call, const char *path) {

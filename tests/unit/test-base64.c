@@ -32,7 +32,7 @@ static const struct {
 static int decode(const char *text, size_t len, uint8_t **ret_bytes, size_t *ret_len) {
         *ret_len = base64_decoded_len(text, len);
         assert_true(*ret_len <= len);
-        *ret_bytes = malloc(*ret_len);
+        *ret_bytes = new0(uint8_t, *ret_len);
         return base64_decode(text, len, *ret_bytes);
 }
 
@@ -66,7 +66,7 @@ static void all_lengths_come_back(void **state) {
                 bytes[i] = (uint8_t) (i * 167 + 13);
 
         for (size_t len = 0; len <= sizeof(bytes); len++) {
-                _cleanup_free_ char *text = malloc(base64_encoded_len(len));
+                _cleanup_free_ char *text = new0(char, base64_encoded_len(len));
                 _cleanup_free_ uint8_t *back = NULL;
                 size_t back_len;
 

@@ -84,7 +84,7 @@ static void drop_removes_from_the_front(void **state) {
 
 static void taken_buffer_is_not_copied_and_keeps_its_place(void **state) {
         _cleanup_(byte_queue_clear) ByteQueue queue = {};
-        char *buffer = strdup("taken");
+        char *buffer = xstrdup("taken");
         size_t len;
 
         assert_int_equal(byte_queue_append(&queue, "before ", 7), 0);

@@ -116,7 +116,7 @@ static void memory_follows_the_output_and_not_the_limit(void **state) {
 
 static void every_truncation_is_refused(void **state) {
         for (size_t n = 0; n < sizeof(hello) - 1; n++) {
-                _cleanup_free_ uint8_t *cut = malloc(n + 1), *bytes = NULL;
+                _cleanup_free_ uint8_t *cut = new0(uint8_t, n + 1), *bytes = NULL;
                 size_t len;
 
                 memcpy(cut, hello, n);

@@ -186,6 +186,7 @@ static void a_client_that_asks_and_does_not_read_costs_no_memory(void **state) {
         pair_call_start(&fixture->pair, &fixture->call, INFO);
         for (size_t i = 0; i < n; i++)
                 pair_call_send(&fixture->pair, &fixture->call, &request.base);
+        assert_non_null(fixture->call.call);
         assert_false(client_call_is_writable(fixture->call.call)); /* the server has stopped reading */
 
         fixture->call.pauses = false;

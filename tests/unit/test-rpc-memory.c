@@ -17,13 +17,16 @@
 #include "base/clock.h"
 #include "rpc/blocking.h"
 #include "rpc/call.h"
+#include "rpc/channel-hub.h"
 #include "rpc/channel.h"
 #include "rpc/connector.h"
 #include "rpc/metadata.h"
 #include "rpc/method-table.h"
 #include "rpc/peer.h"
 #include "rpc/server.h"
+#include "rpc/tls.h"
 
+#include "certificates.h"
 #include "fail-alloc.h"
 #include "test.h"
 
@@ -102,6 +105,7 @@ typedef struct Outcome {
 
 static Pair *current;
 static uint8_t block[60000];
+static char folder[] = "/tmp/hutch-memory-XXXXXX"; /* of certificates and sockets */
 
 static void on_message(ClientCall *call, const uint8_t *message, size_t len) {
         Outcome *outcome = client_call_user(call);
@@ -180,6 +184,8 @@ static const Method methods[] = {
         { .path = "/m.M/Hang", .handle = hang },        { .path = "/m.M/Pour", .handle = pour },
         { .path = "/m.M/Converse", .start = converse },
 };
+
+#define N_METHODS (sizeof(methods) / sizeof(methods[0]))
 
 static int on_begin(Call *call, void *context, HutchError *err) {
         (void) call, (void) context, (void) err;
@@ -302,7 +308,8 @@ static void run(const Scenario *scenario) {
         SessionLimits limits = session_limits_default;
 
         limits.stream_window = limits.connection_window = 65535;
-        assert_int_equal(method_table_add(table, methods, sizeof(methods) / sizeof(methods[0])), 0);
+        assert_non_null(table);
+        assert_int_equal(method_table_add(table, methods, N_METHODS), 0);
         if (scenario->has_metadata) {
                 assert_int_equal(metadata_add(&metadata, "x-text", "text", 4), 0);
                 assert_int_equal(metadata_add(&metadata, "x-bytes-bin", block, 100), 0);
@@ -378,7 +385,7 @@ static void drain(void **state) {
 static void method_table(void **state) {
         FAIL_ALLOC_LOOP {
                 _cleanup_(method_table_freep) MethodTable *table = method_table_new();
-                int r = table ? method_table_add(table, methods, sizeof(methods) / sizeof(methods[0])) : -ENOMEM;
+                int r = table ? method_table_add(table, methods, N_METHODS) : -ENOMEM;
 
                 assert_int_equal(r, fail_alloc_happened() ? -ENOMEM : 0);
         }
@@ -408,19 +415,25 @@ static void on_channel_ended(ChannelCall *call, const ClientStatus *status) {
 }
 
 /* One call over a channel of its own. */
-static Outcome call_over_channel(uv_loop_t *loop, const char *text) {
+static Outcome call_over_channel(uv_loop_t *loop, const char *text, TlsContext *tls) {
         static const ChannelEvents events = { .ended = on_channel_ended };
-        const ChannelOptions options = channel_options(text);
+        ChannelOptions options = channel_options(text);
         const ChannelRequest request = { .path = "/m.M/Echo", .deadline = uv_hrtime() + 20 * NSEC_PER_SEC };
         _cleanup_(error_clear) HutchError err = {};
         Outcome outcome = {};
+        ChannelHub *hub = NULL;
         Channel *channel = NULL;
         ChannelCall *call;
         bool freed = false;
-        int r = channel_new(loop, &options, &channel, &err);
+        int r = channel_hub_new(loop, &hub);
 
+        options.tls = tls;
+        if (r == 0) {
+                r = channel_new(hub, &options, &channel, &err);
+                channel_hub_free(hub); /* with its channel */
+        }
         assert_true(r == 0 || (r == -ENOMEM && fail_alloc_happened()));
-        if (r < 0)
+        if (!channel)
                 return outcome;
 
         call = channel_call_start(channel, &request, &events, &outcome);
@@ -444,32 +457,33 @@ static void channel_to_nobody(void **state) {
 
         assert_int_equal(uv_loop_init(&loop), 0);
         FAIL_ALLOC_LOOP {
-                Outcome outcome = call_over_channel(&loop, "unix:/nonexistent/hutch.sock");
+                Outcome outcome = call_over_channel(&loop, "unix:/nonexistent/hutch.sock", NULL);
 
                 assert_true(outcome.ended || fail_alloc_happened());
                 assert_true(!outcome.ended || outcome.code == STATUS_UNAVAILABLE || fail_alloc_happened());
         }
+        assert_int_equal(uv_run(&loop, UV_RUN_DEFAULT), 0);
         assert_int_equal(uv_loop_close(&loop), 0);
 }
 
 /* In one process: the allocations of the server fail as well. */
 static void channel_to_a_server(void **state) {
         _cleanup_(method_table_freep) MethodTable *table = method_table_new();
-        char folder[] = "/tmp/hutch-memory-XXXXXX", path[64], text[80];
+        char path[64], text[80];
         Server *server;
         uv_loop_t loop;
         bool freed = false;
 
-        assert_non_null(mkdtemp(folder));
         snprintf(path, sizeof(path), "%s/socket", folder);
         snprintf(text, sizeof(text), "unix:%s", path);
-        assert_int_equal(method_table_add(table, methods, sizeof(methods) / sizeof(methods[0])), 0);
+        assert_non_null(table);
+        assert_int_equal(method_table_add(table, methods, N_METHODS), 0);
         assert_int_equal(uv_loop_init(&loop), 0);
         assert_int_equal(server_new(&loop, table, &server_options_default, &server), 0);
         assert_int_equal(server_listen_unix(server, path, 0600, NULL), 0);
 
         FAIL_ALLOC_LOOP {
-                Outcome outcome = call_over_channel(&loop, text);
+                Outcome outcome = call_over_channel(&loop, text, NULL);
 
                 assert_true((outcome.ended && outcome.code == STATUS_OK) || fail_alloc_happened());
                 assert_int_not_equal(outcome.code, STATUS_DEADLINE_EXCEEDED); /* nobody waits in vain */
@@ -483,7 +497,52 @@ static void channel_to_a_server(void **state) {
         while (!freed)
                 (void) uv_run(&loop, UV_RUN_ONCE);
         assert_int_equal(uv_loop_close(&loop), 0);
-        assert_int_equal(rmdir(folder), 0);
+        assert_int_equal(access(path, F_OK), -1);
+}
+
+/* Once, and without a failure: those of every library, OpenSSL above all, are for fail-each-alloc.h. */
+static void call_over_tls(void **state) {
+        const TlsServerOptions server_files = {
+                .certificate_file = certificate_file(folder, "server", ".pem"),
+                .key_file = certificate_file(folder, "server", ".key"),
+        };
+        const TlsClientOptions client_files = { .ca_file = certificate_file(folder, "ca", ".pem") };
+        _cleanup_(method_table_freep) MethodTable *table = method_table_new();
+        _cleanup_(tls_context_unrefp) TlsContext *server_tls = NULL, *client_tls = NULL;
+        int r = table ? method_table_add(table, methods, N_METHODS) : -ENOMEM;
+        Server *server = NULL;
+        Outcome outcome = {};
+        bool freed = false;
+        uint16_t port = 0;
+        uv_loop_t loop;
+        char text[32];
+
+        if (r == 0)
+                r = tls_context_new_server(&server_files, &server_tls, NULL);
+        if (r == 0)
+                r = tls_context_new_client(&client_files, &client_tls, NULL);
+        if (r == 0)
+                r = uv_loop_init(&loop);
+        assert_true(r == 0 || fail_alloc_happened());
+        if (r < 0)
+                return;
+
+        r = server_new(&loop, table, &server_options_default, &server);
+        if (r == 0)
+                r = server_listen_tcp(server, "127.0.0.1", 0, server_tls, &port, NULL);
+        if (r == 0) {
+                snprintf(text, sizeof(text), "localhost:%u", port);
+                outcome = call_over_channel(&loop, text, client_tls);
+        }
+        assert_true((outcome.ended && outcome.code == STATUS_OK) || fail_alloc_happened());
+        assert_int_not_equal(outcome.code, STATUS_DEADLINE_EXCEEDED);
+
+        if (server)
+                server_free(server, set_true, &freed);
+        while (server && !freed)
+                (void) uv_run(&loop, UV_RUN_ONCE);
+        assert_int_equal(uv_run(&loop, UV_RUN_DEFAULT), 0);
+        assert_int_equal(uv_loop_close(&loop), 0);
 }
 
 static void blocking_call_to_nobody(void **state) {
@@ -516,6 +575,24 @@ static void target(void **state) {
                 }
 }
 
+static int make_folder(void **state) {
+        assert_non_null(mkdtemp(folder));
+        certificate_make(folder, &(CertificateSpec){ .name = "ca", .is_ca = true });
+        certificate_make(folder, &(CertificateSpec){ .name = "server", .issuer = "ca", .is_for = "DNS:localhost" });
+        return 0;
+}
+
+static int remove_folder(void **state) {
+        static const char *const names[] = { "ca", "server" };
+
+        for (size_t i = 0; i < 2; i++) {
+                assert_int_equal(unlink(certificate_file(folder, names[i], ".pem")), 0);
+                assert_int_equal(unlink(certificate_file(folder, names[i], ".key")), 0);
+        }
+        (void) unlink(certificate_file(folder, "socket", "")); /* of a test that failed */
+        return rmdir(folder);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(unary_call),
@@ -531,9 +608,11 @@ int main(void) {
                 cmocka_unit_test(method_table),
                 cmocka_unit_test(channel_to_nobody),
                 cmocka_unit_test(channel_to_a_server),
+                cmocka_unit_test(call_over_tls),
                 cmocka_unit_test(blocking_call_to_nobody),
                 cmocka_unit_test(target),
         };
 
-        return cmocka_run_group_tests_name("rpc-memory", tests, NULL, NULL);
+        fail_alloc_set_waits_count();
+        return cmocka_run_group_tests_name("rpc-memory", tests, make_folder, remove_folder);
 }

@@ -178,6 +178,7 @@ static int set_up(void **state) {
 
         memcpy(kept, methods, sizeof(methods));
         f->methods = method_table_new();
+        assert_non_null(f->methods);
         assert_int_equal(method_table_add(f->methods, kept, sizeof(kept) / sizeof(kept[0])), 0);
         assert_int_equal(uv_loop_init(&f->loop), 0);
         assert_int_equal(uv_timer_init(&f->loop, &f->timer), 0);
@@ -189,6 +190,7 @@ static int set_up(void **state) {
         f->options.connection_failed = connection_failed;
         f->options.user = f;
         snprintf(f->path, sizeof(f->path), "%s/server.sock", dir);
+        (void) unlink(f->path); /* a test that failed may have left it */
         *state = f;
         return 0;
 }
@@ -341,6 +343,7 @@ static void peers_are_known(void **state) {
         client = add_client(f, h2_connect_tcp(port), NULL);
         stream = h2_client_call_unary(client, "/test.Echo/Peer", "");
         RUN_UNTIL(f, stream->closed);
+        assert_true(stream->len > 5);
         assert_memory_equal(stream->data + 5, "127.0.0.1:", 10);
         assert_memory_equal(stream->data + stream->len - 7, " uid -1", 7);
 }

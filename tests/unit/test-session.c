@@ -46,6 +46,7 @@ typedef struct Outcome {
         Pair *pair;
         bool ended;
         StatusCode code;
+        char reason[64];
         char message[256];
         bool from_server, not_processed, lost;
         size_t n_messages;
@@ -87,6 +88,7 @@ static void on_ended(ClientCall *call, const ClientStatus *status) {
         outcome->from_server = status->from_server;
         outcome->not_processed = status->not_processed;
         outcome->lost = status->lost;
+        snprintf(outcome->reason, sizeof(outcome->reason), "%s", status->reason);
         snprintf(outcome->message, sizeof(outcome->message), "%s", status->message);
         if (entry)
                 snprintf(outcome->trailer, sizeof(outcome->trailer), "%s", entry->value);
@@ -224,6 +226,7 @@ static Pair *pair_new(const SessionLimits *limits) {
         pair->limits = limits ? *limits : session_limits_default;
         pair->reads = true;
         pair->methods = method_table_new();
+        assert_non_null(pair->methods);
         assert_int_equal(method_table_add(pair->methods, methods, 7), 0);
         pair->handlers = (ServerHandlers){ .methods = pair->methods };
         pair->server = server_session_new(&pair->handlers, &pair->limits, NULL, &pair->peer, pair->now);
@@ -294,6 +297,13 @@ static void start(Pair *pair, Outcome *outcome, const char *path, const Metadata
         client_call_read(outcome->call);
 }
 
+/* The call, which must not be over, nor must its connection. */
+static ClientCall *open_call(const Outcome *outcome) {
+        assert_non_null(outcome->call);
+        assert_false(server_session_base(outcome->pair->server)->broken);
+        return outcome->call;
+}
+
 static void request(Pair *pair, Outcome *outcome, const char *path, const void *message, size_t len) {
         start(pair, outcome, path, NULL, 0);
         assert_int_equal(client_call_send(outcome->call, message, len), 0);
@@ -319,8 +329,8 @@ static void bytes_may_come_one_by_one(void **state) {
         _cleanup_(pair_freep) Pair *pair = pair_new(NULL);
 
         start(pair, &outcome, "/t.T/Echo", NULL, 0);
-        assert_int_equal(client_call_send(outcome.call, "hello", 5), 0);
-        client_call_end(outcome.call);
+        assert_int_equal(client_call_send(open_call(&outcome), "hello", 5), 0);
+        client_call_end(open_call(&outcome));
         pump_pieces(pair, 1);
 
         assert_int_equal(outcome.code, STATUS_OK);
@@ -335,8 +345,8 @@ static void metadata_goes_both_ways(void **state) {
         assert_int_equal(metadata_add(&metadata, "x-echo", "text", 4), 0);
         assert_int_equal(metadata_add(&metadata, "x-echo-bin", "\xff\x01z", 3), 0);
         start(pair, &outcome, "/t.T/Echo", &metadata, 0);
-        assert_int_equal(client_call_send(outcome.call, "", 0), 0);
-        client_call_end(outcome.call);
+        assert_int_equal(client_call_send(open_call(&outcome), "", 0), 0);
+        client_call_end(open_call(&outcome));
         pump(pair);
 
         assert_int_equal(outcome.code, STATUS_OK);
@@ -362,6 +372,8 @@ static void unknown_method_is_unimplemented(void **state) {
 
         request(pair, &outcome, "/t.T/None", "", 0);
         assert_int_equal(outcome.code, STATUS_UNIMPLEMENTED);
+        assert_true(outcome.from_server);
+        assert_string_equal(outcome.reason, "METHOD_UNIMPLEMENTED");
 }
 
 static void one_message_means_one(void **state) {
@@ -369,15 +381,17 @@ static void one_message_means_one(void **state) {
         _cleanup_(pair_freep) Pair *pair = pair_new(NULL);
 
         start(pair, &none, "/t.T/Echo", NULL, 0);
-        client_call_end(none.call);
+        client_call_end(open_call(&none));
         start(pair, &two, "/t.T/Echo", NULL, 0);
-        assert_int_equal(client_call_send(two.call, "a", 1), 0);
-        assert_int_equal(client_call_send(two.call, "b", 1), 0);
-        client_call_end(two.call);
+        assert_int_equal(client_call_send(open_call(&two), "a", 1), 0);
+        assert_int_equal(client_call_send(open_call(&two), "b", 1), 0);
+        client_call_end(open_call(&two));
         pump(pair);
 
         assert_int_equal(none.code, STATUS_UNIMPLEMENTED);
+        assert_string_equal(none.reason, "METHOD_UNIMPLEMENTED");
         assert_int_equal(two.code, STATUS_UNIMPLEMENTED);
+        assert_string_equal(two.reason, "METHOD_UNIMPLEMENTED");
 }
 
 static void message_larger_than_any_window_comes_through(void **state) {
@@ -402,9 +416,9 @@ static void message_longer_than_a_prefix_can_say_is_refused(void **state) {
         _cleanup_(pair_freep) Pair *pair = pair_new(NULL);
 
         start(pair, &outcome, "/t.T/Echo", NULL, 0);
-        assert_int_equal(client_call_send(outcome.call, "", (size_t) UINT32_MAX + 1), -EMSGSIZE);
-        assert_int_equal(client_call_send(outcome.call, "x", 1), 0);
-        client_call_end(outcome.call);
+        assert_int_equal(client_call_send(open_call(&outcome), "", (size_t) UINT32_MAX + 1), -EMSGSIZE);
+        assert_int_equal(client_call_send(open_call(&outcome), "x", 1), 0);
+        client_call_end(open_call(&outcome));
         pump(pair);
         assert_int_equal(outcome.code, STATUS_OK);
 }
@@ -416,6 +430,7 @@ static void message_beyond_the_limit_is_refused(void **state) {
 
         request(pair, &outcome, "/t.T/Echo", large, (4 << 20) + 1);
         assert_int_equal(outcome.code, STATUS_RESOURCE_EXHAUSTED);
+        assert_string_equal(outcome.reason, "MESSAGE_TOO_LARGE");
 
         request(pair, &after, "/t.T/Echo", "x", 1);
         assert_int_equal(after.code, STATUS_OK);
@@ -429,8 +444,8 @@ static void server_streams_no_faster_than_the_client_reads(void **state) {
         pair->n_to_send = 1000;
         start(pair, &outcome, "/t.T/Pour", NULL, 0);
         outcome.reads = false; /* one message was asked for */
-        assert_int_equal(client_call_send(outcome.call, "", 0), 0);
-        client_call_end(outcome.call);
+        assert_int_equal(client_call_send(open_call(&outcome), "", 0), 0);
+        client_call_end(open_call(&outcome));
         pump(pair);
 
         assert_int_equal(outcome.n_messages, 1);
@@ -440,7 +455,7 @@ static void server_streams_no_faster_than_the_client_reads(void **state) {
         assert_int_equal(pair->n_sent, sent_before);
 
         outcome.reads = true;
-        client_call_read(outcome.call);
+        client_call_read(open_call(&outcome));
         pump(pair);
         assert_int_equal(outcome.n_messages, 1000);
         assert_int_equal(outcome.code, STATUS_OK);
@@ -456,8 +471,8 @@ static void client_streams_no_faster_than_the_server_reads(void **state) {
         pair->reads = false;
         start(pair, &outcome, "/t.T/Collect", NULL, 0);
         for (int i = 0; i < 100; i++) {
-                while (n < 1000 && client_call_is_writable(outcome.call)) {
-                        assert_int_equal(client_call_send(outcome.call, block, sizeof(block)), 0);
+                while (n < 1000 && client_call_is_writable(open_call(&outcome))) {
+                        assert_int_equal(client_call_send(open_call(&outcome), block, sizeof(block)), 0);
                         n++;
                 }
                 pump(pair);
@@ -468,13 +483,13 @@ static void client_streams_no_faster_than_the_server_reads(void **state) {
         pair->reads = true;
         call_read(pair->call);
         while (n < 1000) {
-                while (n < 1000 && client_call_is_writable(outcome.call)) {
-                        assert_int_equal(client_call_send(outcome.call, block, sizeof(block)), 0);
+                while (n < 1000 && client_call_is_writable(open_call(&outcome))) {
+                        assert_int_equal(client_call_send(open_call(&outcome), block, sizeof(block)), 0);
                         n++;
                 }
                 pump(pair);
         }
-        client_call_end(outcome.call);
+        client_call_end(open_call(&outcome));
         pump(pair);
 
         assert_int_equal(outcome.code, STATUS_OK);
@@ -489,7 +504,7 @@ static void stalled_call_does_not_stall_another(void **state) {
         pair->reads = false;
         start(pair, &stalled, "/t.T/Collect", NULL, 0);
         for (int i = 0; i < 32; i++)
-                assert_int_equal(client_call_send(stalled.call, block, sizeof(block)), 0);
+                assert_int_equal(client_call_send(open_call(&stalled), block, sizeof(block)), 0);
         pump(pair);
 
         request(pair, &other, "/t.T/Echo", "x", 1);
@@ -503,11 +518,11 @@ static void both_sides_stream(void **state) {
 
         start(pair, &outcome, "/t.T/Converse", NULL, 0);
         for (size_t i = 1; i <= 10; i++) {
-                assert_int_equal(client_call_send(outcome.call, "ping", 4), 0);
+                assert_int_equal(client_call_send(open_call(&outcome), "ping", 4), 0);
                 pump(pair);
                 assert_int_equal(outcome.n_messages, i);
         }
-        client_call_end(outcome.call);
+        client_call_end(open_call(&outcome));
         pump(pair);
         assert_int_equal(outcome.code, STATUS_OK);
 }
@@ -532,7 +547,7 @@ static void cancel_reaches_the_handler(void **state) {
         request(pair, &outcome, "/t.T/Hang", "", 0);
         assert_false(outcome.ended);
 
-        client_call_cancel(outcome.call);
+        client_call_cancel(open_call(&outcome));
         pump(pair);
         assert_int_equal(outcome.code, STATUS_CANCELLED);
         assert_int_equal(pair->n_ended, 1);
@@ -549,14 +564,14 @@ static void cancelled_call_hears_nothing_but_its_end(void **state) {
 
         assert_int_equal(metadata_add(&metadata, "x-echo", "text", 4), 0);
         start(pair, &outcome, "/t.T/Echo", &metadata, 0);
-        assert_int_equal(client_call_send(outcome.call, "hello", 5), 0);
-        client_call_end(outcome.call);
+        assert_int_equal(client_call_send(open_call(&outcome), "hello", 5), 0);
+        client_call_end(open_call(&outcome));
         (void) carry(client, server, SIZE_MAX / 2, pair->now);
 
         /* The answer is there, and nobody was told yet. */
         while ((n = session_produce(server, buffer, sizeof(buffer))) > 0)
                 assert_int_equal(session_receive(client, buffer, (size_t) n, pair->now), 0);
-        client_call_cancel(outcome.call);
+        client_call_cancel(open_call(&outcome));
         pump(pair);
         assert_int_equal(outcome.code, STATUS_CANCELLED);
         assert_string_equal(outcome.header, "");
@@ -568,10 +583,13 @@ static void deadline_ends_the_call_on_both_sides(void **state) {
         _cleanup_(pair_freep) Pair *pair = pair_new(NULL);
 
         start(pair, &outcome, "/t.T/Hang", NULL, MILLISECONDS(100));
-        assert_int_equal(client_call_send(outcome.call, "", 0), 0);
-        client_call_end(outcome.call);
+        assert_int_equal(client_call_send(open_call(&outcome), "", 0), 0);
+        client_call_end(open_call(&outcome));
         pump(pair);
         assert_int_equal(session_deadline(server_session_base(pair->server)), pair->now + MILLISECONDS(100));
+        assert_non_null(pair->call);
+        assert_string_equal(call_path(pair->call), "/t.T/Hang");
+        assert_int_equal(call_deadline(pair->call), pair->now + MILLISECONDS(100));
 
         pair->now += MILLISECONDS(99);
         session_tick(server_session_base(pair->server), pair->now);
@@ -585,6 +603,7 @@ static void deadline_ends_the_call_on_both_sides(void **state) {
         pump(pair);
         assert_int_equal(outcome.code, STATUS_DEADLINE_EXCEEDED);
         assert_true(outcome.from_server);
+        assert_string_equal(outcome.reason, "DEADLINE_EXCEEDED");
 }
 
 static void client_gives_up_by_itself_at_the_deadline(void **state) {
@@ -605,8 +624,11 @@ static void vanished_peer_ends_every_call(void **state) {
         _cleanup_(pair_freep) Pair *pair = pair_new(NULL);
 
         request(pair, &outcome, "/t.T/Hang", "", 0);
+        assert_non_null(pair->call);
+        assert_int_equal(call_deadline(pair->call), UINT64_MAX); /* it has none */
         pair->client = client_session_free(pair->client);
         assert_int_equal(outcome.code, STATUS_UNAVAILABLE);
+        assert_string_equal(outcome.reason, "CONNECTION_LOST");
         assert_true(outcome.lost);
 
         pair->server = server_session_free(pair->server);
@@ -621,8 +643,8 @@ static void lost_connection_ends_calls_whose_answers_nobody_read(void **state) {
         pair->n_to_send = 3;
         start(pair, &outcome, "/t.T/Pour", NULL, 0);
         outcome.reads = false; /* one message was asked for */
-        assert_int_equal(client_call_send(outcome.call, "", 0), 0);
-        client_call_end(outcome.call);
+        assert_int_equal(client_call_send(open_call(&outcome), "", 0), 0);
+        client_call_end(open_call(&outcome));
         pump(pair);
         assert_int_equal(outcome.n_messages, 1);
         assert_false(outcome.ended);
@@ -631,6 +653,49 @@ static void lost_connection_ends_calls_whose_answers_nobody_read(void **state) {
         pair->client = client_session_free(pair->client);
         assert_int_equal(outcome.code, STATUS_UNAVAILABLE);
         assert_true(outcome.lost);
+}
+
+static void lost_connection_leaves_what_was_answered(void **state) {
+        Outcome answered = {}, hung = {}, unfinished = {};
+        _cleanup_(pair_freep) Pair *pair = pair_new(NULL);
+        Session *client = client_session_base(pair->client);
+
+        pair->n_to_send = 3;
+        start(pair, &answered, "/t.T/Pour", NULL, 0);
+        answered.reads = false; /* one message was asked for */
+        assert_int_equal(client_call_send(open_call(&answered), "", 0), 0);
+        client_call_end(open_call(&answered));
+        request(pair, &hung, "/t.T/Hang", "", 0);
+        start(pair, &unfinished, "/t.T/Converse", NULL, 0);
+        assert_int_equal(client_call_send(open_call(&unfinished), "1", 1), 0);
+        assert_int_equal(client_call_send(open_call(&unfinished), "2", 1), 0);
+        unfinished.reads = false;
+        pump(pair);
+        assert_int_equal(unfinished.n_messages, 1);
+
+        client_session_lose(pair->client, "CONNECTION_CLOSED", "the server went home");
+        while (session_dispatch(client, 1))
+                ;
+        assert_true(hung.lost);
+        assert_string_equal(hung.reason, "CONNECTION_CLOSED");
+        assert_string_equal(hung.message, "the server went home");
+        assert_true(unfinished.lost); /* though there was a message to read */
+        assert_false(answered.ended);
+        assert_non_null(answered.call);
+        assert_int_equal(session_deadline(client), UINT64_MAX);
+
+        assert_int_equal(client_call_send(open_call(&answered), "", 0), -EPIPE);
+        for (size_t i = 1; i < 3; i++) {
+                assert_false(answered.ended);
+                client_call_read(open_call(&answered));
+                while (session_dispatch(client, 1))
+                        ;
+                assert_int_equal(answered.n_messages, i + 1);
+        }
+        assert_int_equal(answered.code, STATUS_OK);
+        assert_true(answered.from_server);
+        assert_false(answered.lost);
+        assert_int_equal(client->n_streams, 0);
 }
 
 /* A server need not reset what it has answered before the client had sent all. */
@@ -676,6 +741,7 @@ static void answers_are_compressed_when_asked(void **state) {
         static const uint8_t zeros[100000];
 
         assert_int_equal(metadata_add(&metadata, "x-compress", "1", 1), 0);
+        outcome.pair = pair;
         outcome.reads = true;
         outcome.call = client_call_start(
                 pair->client,
@@ -683,9 +749,9 @@ static void answers_are_compressed_when_asked(void **state) {
                         .path = "/t.T/Echo", .metadata = &metadata, .deadline = DEADLINE_NONE, .compresses = true },
                 &client_events, &outcome);
         assert_non_null(outcome.call);
-        client_call_read(outcome.call);
-        assert_int_equal(client_call_send(outcome.call, zeros, sizeof(zeros)), 0);
-        client_call_end(outcome.call);
+        client_call_read(open_call(&outcome));
+        assert_int_equal(client_call_send(open_call(&outcome), zeros, sizeof(zeros)), 0);
+        client_call_end(open_call(&outcome));
         pump(pair);
 
         assert_int_equal(outcome.code, STATUS_OK);
@@ -825,6 +891,7 @@ int main(void) {
                 cmocka_unit_test(client_gives_up_by_itself_at_the_deadline),
                 cmocka_unit_test(vanished_peer_ends_every_call),
                 cmocka_unit_test(lost_connection_ends_calls_whose_answers_nobody_read),
+                cmocka_unit_test(lost_connection_leaves_what_was_answered),
                 cmocka_unit_test(complete_answer_ends_a_call_that_still_sends),
                 cmocka_unit_test(answers_are_compressed_when_asked),
                 cmocka_unit_test(interceptors_stand_before_handlers),

@@ -10,6 +10,7 @@
 #include "contract/google/rpc/status.pb-c.h"
 #include "rpc/call.h"
 #include "rpc/method-table.h"
+#include "rpc/protobuf.h"
 
 #include "fail-alloc.h"
 #include "session-pair.h"
@@ -30,6 +31,8 @@ static const StatusDetails full = {
 };
 
 static void assert_full(const StatusDetails *details) {
+        assert_non_null(details->reason);
+        assert_non_null(details->reason);
         assert_string_equal(details->reason, "PATH_DOTDOT");
         assert_string_equal(details->domain, "hutch");
         assert_int_equal(details->n_pairs, 2);
@@ -295,6 +298,42 @@ static void a_call_fails_with_details(void **state) {
         assert_full(details);
 }
 
+static void fail_plainly(Call *call, const uint8_t *message, size_t len, void *context) {
+        _cleanup_(error_clear) HutchError err = {};
+
+        (void) message, (void) len, (void) context;
+        (void) error_set(&err, -ENOENT, "FILE_NOT_FOUND", "nothing is at /\xc3\xa9/\xc3/\xff");
+        call_fail(call, &err);
+}
+
+static void a_call_that_fails_tells_its_reason(void **state) {
+        _cleanup_(method_table_freep) MethodTable *table = method_table_new();
+        _cleanup_(status_details_freep) StatusDetails *details = NULL;
+        _cleanup_(protobuf_freep) ProtobufCMessage *unpacked = NULL;
+        _cleanup_(session_pair_clear) SessionPair pair = {};
+        _cleanup_(pair_call_clear) PairCall call = {};
+        Method method = { .path = "/t.T/Fail", .handle = fail_plainly };
+
+        assert_non_null(table);
+        assert_int_equal(method_table_add(table, &method, 1), 0);
+        session_pair_init(&pair, table);
+        pair_call_start(&pair, &call, "/t.T/Fail");
+        pair_call_send_bytes(&pair, &call, "", 0);
+        pair_call_end(&pair, &call);
+        assert_int_equal(call.code, STATUS_NOT_FOUND);
+        assert_int_equal(status_details_decode(call.details, call.details_len, &details), 0);
+        assert_non_null(details->reason);
+        assert_string_equal(details->reason, "FILE_NOT_FOUND");
+        assert_string_equal(details->domain, "hutch");
+
+        /* The status says the same twice, in UTF-8. */
+        assert_string_equal(call.text, "nothing is at /\xc3\xa9/?/?");
+        assert_int_equal(
+                protobuf_unpack(&google__rpc__status__descriptor, call.details, call.details_len, SIZE_MAX, &unpacked),
+                0);
+        assert_string_equal(((Google__Rpc__Status *) unpacked)->message, call.text);
+}
+
 static void a_call_fails_without_details_that_do_not_fit(void **state) {
         _cleanup_(pair_call_clear) PairCall call = {};
         char domain[STATUS_DETAILS_ENCODED_MAX];
@@ -321,6 +360,7 @@ int main(void) {
                 cmocka_unit_test(more_than_the_limits_are_left_out),
                 cmocka_unit_test(memory_may_run_out_anywhere),
                 cmocka_unit_test(a_call_fails_with_details),
+                cmocka_unit_test(a_call_that_fails_tells_its_reason),
                 cmocka_unit_test(a_call_fails_without_details_that_do_not_fit),
         };
 

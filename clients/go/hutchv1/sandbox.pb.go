@@ -462,7 +462,7 @@ type SandboxSpec struct {
 	// Labels to find the sandbox by. At most 64; keys and values as in spec/behavior.md section 4. The prefix "hutch/" is
 	// reserved. Can be updated.
 	Labels map[string]string `protobuf:"bytes,4,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Working directory of processes, and what relative paths stand below. Absolute. Empty: "/workspace".
+	// Working directory of processes, and what relative paths stand below. Absolute. Empty: the workspace folder.
 	WorkingDirectory string `protobuf:"bytes,5,opt,name=working_directory,json=workingDirectory,proto3" json:"working_directory,omitempty"`
 	// The user processes run as, inside: a name, "uid" or "uid:gid", looked up in the sandbox's own files. Empty: "1000"
 	// (agent).

@@ -297,7 +297,7 @@ struct  Hutch__V1__SandboxSpec
   size_t n_labels;
   Hutch__V1__SandboxSpec__LabelsEntry **labels;
   /*
-   * Working directory of processes, and what relative paths stand below. Absolute. Empty: "/workspace".
+   * Working directory of processes, and what relative paths stand below. Absolute. Empty: the workspace folder.
    */
   char *working_directory;
   /*

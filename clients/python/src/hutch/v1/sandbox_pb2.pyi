@@ -323,7 +323,7 @@ class SandboxSpec(_message.Message):
     that the daemon has. Empty: "host", or the operator's default. At most 512 bytes.
     """
     working_directory: _builtins.str
-    """Working directory of processes, and what relative paths stand below. Absolute. Empty: "/workspace"."""
+    """Working directory of processes, and what relative paths stand below. Absolute. Empty: the workspace folder."""
     user: _builtins.str
     """The user processes run as, inside: a name, "uid" or "uid:gid", looked up in the sandbox's own files. Empty: "1000"
     (agent).

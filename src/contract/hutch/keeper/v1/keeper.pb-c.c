@@ -1532,14 +1532,14 @@ static const ProtobufCFieldDescriptor hutch__keeper__v1__keeper_config__field_de
     0,NULL,NULL    /* reserved1,reserved2, etc */
   },
   {
-    "env",
+    "cgroup",
     4,
-    PROTOBUF_C_LABEL_REPEATED,
-    PROTOBUF_C_TYPE_MESSAGE,
-    offsetof(Hutch__Keeper__V1__KeeperConfig, n_env),
-    offsetof(Hutch__Keeper__V1__KeeperConfig, env),
-    &hutch__keeper__v1__environment_variable__descriptor,
+    PROTOBUF_C_LABEL_NONE,
+    PROTOBUF_C_TYPE_STRING,
+    0,   /* quantifier_offset */
+    offsetof(Hutch__Keeper__V1__KeeperConfig, cgroup),
     NULL,
+    &protobuf_c_empty_string,
     0,             /* flags */
     0,NULL,NULL    /* reserved1,reserved2, etc */
   },
@@ -1617,7 +1617,7 @@ static const ProtobufCFieldDescriptor hutch__keeper__v1__keeper_config__field_de
   },
 };
 static const unsigned hutch__keeper__v1__keeper_config__field_indices_by_name[] = {
-  3,   /* field[3] = env */
+  3,   /* field[3] = cgroup */
   2,   /* field[2] = layers */
   7,   /* field[7] = limits */
   4,   /* field[4] = mounts */
@@ -2232,7 +2232,7 @@ const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_exec__descriptor =
   (ProtobufCMessageInit) hutch__keeper__v1__keeper_exec__init,
   NULL,NULL,NULL    /* reserved[123] */
 };
-static const ProtobufCFieldDescriptor hutch__keeper__v1__keeper_exec_end__field_descriptors[9] =
+static const ProtobufCFieldDescriptor hutch__keeper__v1__keeper_exec_end__field_descriptors[10] =
 {
   {
     "end_time",
@@ -2342,6 +2342,18 @@ static const ProtobufCFieldDescriptor hutch__keeper__v1__keeper_exec_end__field_
     0,             /* flags */
     0,NULL,NULL    /* reserved1,reserved2, etc */
   },
+  {
+    "program_not_found",
+    10,
+    PROTOBUF_C_LABEL_NONE,
+    PROTOBUF_C_TYPE_BOOL,
+    0,   /* quantifier_offset */
+    offsetof(Hutch__Keeper__V1__KeeperExecEnd, program_not_found),
+    NULL,
+    NULL,
+    0,             /* flags */
+    0,NULL,NULL    /* reserved1,reserved2, etc */
+  },
 };
 static const unsigned hutch__keeper__v1__keeper_exec_end__field_indices_by_name[] = {
   1,   /* field[1] = cause */
@@ -2350,6 +2362,7 @@ static const unsigned hutch__keeper__v1__keeper_exec_end__field_indices_by_name[
   3,   /* field[3] = failure */
   6,   /* field[6] = out_of_memory */
   5,   /* field[5] = peak_memory_bytes */
+  9,   /* field[9] = program_not_found */
   8,   /* field[8] = stderr_dropped_bytes */
   7,   /* field[7] = stdout_dropped_bytes */
   2,   /* field[2] = wait_status */
@@ -2357,7 +2370,7 @@ static const unsigned hutch__keeper__v1__keeper_exec_end__field_indices_by_name[
 static const ProtobufCIntRange hutch__keeper__v1__keeper_exec_end__number_ranges[1 + 1] =
 {
   { 1, 0 },
-  { 0, 9 }
+  { 0, 10 }
 };
 const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_exec_end__descriptor =
 {
@@ -2367,7 +2380,7 @@ const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_exec_end__descriptor 
   "Hutch__Keeper__V1__KeeperExecEnd",
   "hutch.keeper.v1",
   sizeof(Hutch__Keeper__V1__KeeperExecEnd),
-  9,
+  10,
   hutch__keeper__v1__keeper_exec_end__field_descriptors,
   hutch__keeper__v1__keeper_exec_end__field_indices_by_name,
   1,  hutch__keeper__v1__keeper_exec_end__number_ranges,
@@ -2602,7 +2615,7 @@ const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_limit_hit__descriptor
   (ProtobufCMessageInit) hutch__keeper__v1__keeper_limit_hit__init,
   NULL,NULL,NULL    /* reserved[123] */
 };
-static const ProtobufCFieldDescriptor hutch__keeper__v1__start_exec_request__field_descriptors[11] =
+static const ProtobufCFieldDescriptor hutch__keeper__v1__start_exec_request__field_descriptors[13] =
 {
   {
     "exec_id",
@@ -2736,6 +2749,30 @@ static const ProtobufCFieldDescriptor hutch__keeper__v1__start_exec_request__fie
     0,             /* flags */
     0,NULL,NULL    /* reserved1,reserved2, etc */
   },
+  {
+    "set_home",
+    12,
+    PROTOBUF_C_LABEL_NONE,
+    PROTOBUF_C_TYPE_BOOL,
+    0,   /* quantifier_offset */
+    offsetof(Hutch__Keeper__V1__StartExecRequest, set_home),
+    NULL,
+    NULL,
+    0,             /* flags */
+    0,NULL,NULL    /* reserved1,reserved2, etc */
+  },
+  {
+    "set_user",
+    13,
+    PROTOBUF_C_LABEL_NONE,
+    PROTOBUF_C_TYPE_BOOL,
+    0,   /* quantifier_offset */
+    offsetof(Hutch__Keeper__V1__StartExecRequest, set_user),
+    NULL,
+    NULL,
+    0,             /* flags */
+    0,NULL,NULL    /* reserved1,reserved2, etc */
+  },
 };
 static const unsigned hutch__keeper__v1__start_exec_request__field_indices_by_name[] = {
   1,   /* field[1] = argv */
@@ -2744,6 +2781,8 @@ static const unsigned hutch__keeper__v1__start_exec_request__field_indices_by_na
   10,   /* field[10] = input */
   6,   /* field[6] = kill_grace */
   9,   /* field[9] = output_limit_bytes */
+  11,   /* field[11] = set_home */
+  12,   /* field[12] = set_user */
   7,   /* field[7] = stdin_stream */
   8,   /* field[8] = terminal */
   5,   /* field[5] = timeout */
@@ -2753,7 +2792,7 @@ static const unsigned hutch__keeper__v1__start_exec_request__field_indices_by_na
 static const ProtobufCIntRange hutch__keeper__v1__start_exec_request__number_ranges[1 + 1] =
 {
   { 1, 0 },
-  { 0, 11 }
+  { 0, 13 }
 };
 const ProtobufCMessageDescriptor hutch__keeper__v1__start_exec_request__descriptor =
 {
@@ -2763,7 +2802,7 @@ const ProtobufCMessageDescriptor hutch__keeper__v1__start_exec_request__descript
   "Hutch__Keeper__V1__StartExecRequest",
   "hutch.keeper.v1",
   sizeof(Hutch__Keeper__V1__StartExecRequest),
-  11,
+  13,
   hutch__keeper__v1__start_exec_request__field_descriptors,
   hutch__keeper__v1__start_exec_request__field_indices_by_name,
   1,  hutch__keeper__v1__start_exec_request__number_ranges,

@@ -138,10 +138,9 @@ struct  Hutch__Keeper__V1__KeeperConfig
   size_t n_layers;
   char **layers;
   /*
-   * Environment of every process, merged from defaults, image and spec, secrets not resolved.
+   * Folder of a cgroup v2 tree that is this sandbox's, for the keeper to make. Empty: there are no cgroups here.
    */
-  size_t n_env;
-  Hutch__Keeper__V1__EnvironmentVariable **env;
+  char *cgroup;
   /*
    * Mounts, in the order they are made.
    */
@@ -170,7 +169,7 @@ struct  Hutch__Keeper__V1__KeeperConfig
 };
 #define HUTCH__KEEPER__V1__KEEPER_CONFIG__INIT \
  { PROTOBUF_C_MESSAGE_INIT (&hutch__keeper__v1__keeper_config__descriptor) \
-    , (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string, 0,NULL, 0,NULL, 0,NULL, 0, 0, NULL, (char *)protobuf_c_empty_string, NULL }
+    , (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string, 0,NULL, (char *)protobuf_c_empty_string, 0,NULL, 0, 0, NULL, (char *)protobuf_c_empty_string, NULL }
 
 
 /*
@@ -428,10 +427,14 @@ struct  Hutch__Keeper__V1__KeeperExecEnd
    * Bytes of stderr that were dropped.
    */
   uint64_t stderr_dropped_bytes;
+  /*
+   * Whether it was not started because there is no such program.
+   */
+  protobuf_c_boolean program_not_found;
 };
 #define HUTCH__KEEPER__V1__KEEPER_EXEC_END__INIT \
  { PROTOBUF_C_MESSAGE_INIT (&hutch__keeper__v1__keeper_exec_end__descriptor) \
-    , NULL, HUTCH__KEEPER__V1__KEEPER_END_CAUSE__KEEPER_END_CAUSE_UNSPECIFIED, 0, NULL, NULL, 0, 0, 0, 0 }
+    , NULL, HUTCH__KEEPER__V1__KEEPER_END_CAUSE__KEEPER_END_CAUSE_UNSPECIFIED, 0, NULL, NULL, 0, 0, 0, 0, 0 }
 
 
 /*
@@ -558,7 +561,7 @@ struct  Hutch__Keeper__V1__StartExecRequest
   size_t n_argv;
   char **argv;
   /*
-   * The whole environment, merged, secrets resolved.
+   * The whole environment but for what `set_home` and `set_user` add: merged, secrets resolved, ordered by name.
    */
   size_t n_env;
   Hutch__Keeper__V1__EnvironmentVariable **env;
@@ -571,7 +574,7 @@ struct  Hutch__Keeper__V1__StartExecRequest
    */
   char *user;
   /*
-   * When it passes the tree is killed. Unset: never.
+   * When it passes the tree is killed. Unset: it never does.
    */
   Google__Protobuf__Duration *timeout;
   /*
@@ -594,10 +597,18 @@ struct  Hutch__Keeper__V1__StartExecRequest
    * Bytes for stdin, after which it is closed. Only without `stdin_stream`.
    */
   ProtobufCBinaryData input;
+  /*
+   * Whether HOME is added to the environment, which only the inside knows.
+   */
+  protobuf_c_boolean set_home;
+  /*
+   * The same for USER.
+   */
+  protobuf_c_boolean set_user;
 };
 #define HUTCH__KEEPER__V1__START_EXEC_REQUEST__INIT \
  { PROTOBUF_C_MESSAGE_INIT (&hutch__keeper__v1__start_exec_request__descriptor) \
-    , (char *)protobuf_c_empty_string, 0,NULL, 0,NULL, (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string, NULL, NULL, 0, NULL, 0, {0,NULL} }
+    , (char *)protobuf_c_empty_string, 0,NULL, 0,NULL, (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string, NULL, NULL, 0, NULL, 0, {0,NULL}, 0, 0 }
 
 
 /*

@@ -207,7 +207,7 @@ export type SandboxSpec = Message<"hutch.v1.SandboxSpec"> & {
   labels: { [key: string]: string };
 
   /**
-   * Working directory of processes, and what relative paths stand below. Absolute. Empty: "/workspace".
+   * Working directory of processes, and what relative paths stand below. Absolute. Empty: the workspace folder.
    *
    * @generated from field: string working_directory = 5;
    */

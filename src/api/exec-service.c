@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What lives here: the unary methods of hutch.v1.ExecService, but for RunCommand (run-command.c). What does not: the
+ * rules of specs (exec-spec.c), streams (attach.c, exec-stream.c), and all that happens to execs (control). */
+
+#include <errno.h>
+#include <string.h>
+
+#include "api/convert.h"
+#include "api/listing.h"
+#include "api/service.h"
+#include "api/times.h"
+#include "base/memory.h"
+#include "contract/hutch/v1/exec.pb-c.h"
+
+#define RESPONSE_EXEC_FIELD 1 /* of every response that holds one exec */
+
+static void reply_exec(Request *request, const ExecView *view) {
+        _cleanup_(wire_buffer_clear) WireBuffer buffer = {};
+
+        put_exec(&buffer, RESPONSE_EXEC_FIELD, view);
+        request_reply(request, &buffer);
+}
+
+int request_create_exec_of(Request *request, const char *sandbox_id, const char *exec_id,
+                           const Hutch__V1__ExecSpec *spec, const RequestKey *key, const ProtobufCBinaryData *input,
+                           bool bound, ExecView *ret_view) {
+        _cleanup_(exec_spec_unrefp) ExecSpec *made = NULL;
+        Control *control = request->api->options.control;
+        const Caller *caller = &request->caller.caller;
+        ExecRules rules = api_exec_rules(request->api);
+        SandboxView sandbox;
+        size_t above;
+        int r;
+
+        r = control_get_sandbox(control, caller, sandbox_id, &sandbox, &request->err);
+        if (r < 0)
+                return r;
+
+        above = violations_enter(&request->violations, "spec");
+        r = exec_spec_create(spec, &rules, sandbox.record->spec, input ? input->data : NULL, input ? input->len : 0,
+                             &request->violations, &made);
+        violations_leave(&request->violations, above);
+        if (violations_result(&request->violations, &request->err) < 0)
+                return -EINVAL;
+        if (r < 0)
+                return reason_set(&request->err, r, REASON_HOST_EXHAUSTED, "the daemon is out of memory");
+
+        return control_create_exec(control, caller, key, sandbox_id, exec_id, made, bound, ret_view, &request->err);
+}
+
+int request_create_exec(Request *request, const Hutch__V1__CreateExecRequest *message, ExecView *ret_view) {
+        ExecRules rules = api_exec_rules(request->api);
+        RequestKey key;
+        size_t above;
+        int r;
+
+        check_id(request, "sandbox_id", message->sandbox_id);
+        check_new_id(request, "exec_id", message->exec_id);
+        check_request_id(request, message->request_id);
+        above = violations_enter(&request->violations, "spec");
+        exec_spec_check(message->spec, &rules, &request->violations);
+        violations_leave(&request->violations, above);
+        r = violations_result(&request->violations, &request->err);
+        if (r < 0)
+                return r;
+
+        r = request_key(&message->base, "CreateExec", message->request_id, &key);
+        if (r < 0)
+                return reason_set(&request->err, r, REASON_HOST_EXHAUSTED, "the daemon is out of memory");
+        return request_create_exec_of(request, message->sandbox_id, message->exec_id, message->spec, &key, NULL, false,
+                                      ret_view);
+}
+
+static void handle_create_exec(Call *call, const uint8_t *bytes, size_t len, void *context) {
+        _cleanup_(request_clear) Request request = {};
+        const Hutch__V1__CreateExecRequest *message;
+        ExecView view;
+
+        message = request_begin(&request, context, call, &hutch__v1__create_exec_request__descriptor, bytes, len);
+        if (!message)
+                return;
+
+        if (request_create_exec(&request, message, &view) < 0)
+                api_fail(call, &request.err, &request.violations);
+        else
+                reply_exec(&request, &view);
+}
+
+static void get_exec(Call *call, const uint8_t *bytes, size_t len, void *context) {
+        _cleanup_(request_clear) Request request = {};
+        const Hutch__V1__GetExecRequest *message;
+        ExecView view;
+        Api *api = context;
+
+        message = request_begin(&request, api, call, &hutch__v1__get_exec_request__descriptor, bytes, len);
+        if (!message)
+                return;
+        check_id(&request, "sandbox_id", message->sandbox_id);
+        check_id(&request, "exec_id", message->exec_id);
+        if (request_is_refused(&request))
+                return;
+
+        if (control_get_exec(api->options.control, &request.caller.caller, message->sandbox_id, message->exec_id, &view,
+                             &request.err) < 0)
+                request_fail(&request);
+        else
+                reply_exec(&request, &view);
+}
+
+static void cancel_exec(Call *call, const uint8_t *bytes, size_t len, void *context) {
+        _cleanup_(request_clear) Request request = {};
+        const Hutch__V1__CancelExecRequest *message;
+        uint64_t grace;
+        ExecView view;
+        Api *api = context;
+
+        message = request_begin(&request, api, call, &hutch__v1__cancel_exec_request__descriptor, bytes, len);
+        if (!message)
+                return;
+        check_id(&request, "sandbox_id", message->sandbox_id);
+        check_id(&request, "exec_id", message->exec_id);
+        duration_read_bounded(message->grace, "grace", KILL_GRACE_MAX, UINT64_MAX, &request.violations, &grace);
+        if (request_is_refused(&request))
+                return;
+
+        if (control_cancel_exec(api->options.control, &request.caller.caller, message->sandbox_id, message->exec_id,
+                                grace, &view, &request.err) < 0)
+                request_fail(&request);
+        else
+                reply_exec(&request, &view);
+}
+
+static bool list_exec(const ExecView *view, void *user) {
+        Listing *listing = user;
+
+        if (!listing_has_room(listing))
+                return false;
+
+        put_exec(&listing->buffer, 1, view);
+        listing_added(listing, view->record->serial);
+        return true;
+}
+
+static unsigned check_states(Request *request, const Hutch__V1__ExecState states[], size_t n) {
+        unsigned bits = 0;
+        ExecState state;
+
+        for (size_t i = 0; i < n; i++) {
+                size_t above = violations_enter_element(&request->violations, "states", i);
+
+                if (exec_state_from_message((int) states[i], &state) < 0)
+                        violations_add(&request->violations, NULL, REASON_FIELD_INVALID, "there is no such state");
+                else
+                        bits |= 1U << state;
+                violations_leave(&request->violations, above);
+        }
+        return bits;
+}
+
+static void list_execs(Call *call, const uint8_t *bytes, size_t len, void *context) {
+        _cleanup_(request_clear) Request request = {};
+        _cleanup_(listing_clear) Listing listing = {};
+        _cleanup_(string_builder_clear) StringBuilder text = {};
+        const Hutch__V1__ListExecsRequest *message;
+        unsigned states;
+        Api *api = context;
+
+        message = request_begin(&request, api, call, &hutch__v1__list_execs_request__descriptor, bytes, len);
+        if (!message)
+                return;
+        check_id(&request, "sandbox_id", message->sandbox_id);
+        states = check_states(&request, message->states, message->n_states);
+        string_builder_appendf(&text, "execs %u %.*s", states, ID_LEN_MAX, message->sandbox_id);
+        listing_begin(&listing, &request, message->page_size, message->page_token, &text);
+        if (request_is_refused(&request))
+                return;
+
+        if (control_list_execs(api->options.control, &request.caller.caller, message->sandbox_id, states,
+                               listing.after_serial, list_exec, &listing, &request.err) < 0) {
+                request_fail(&request);
+                return;
+        }
+        listing_end(&listing, 2);
+        request_reply(&request, &listing.buffer);
+}
+
+MethodList exec_service_methods(void) {
+        static const Method methods[] = {
+                { .path = "/hutch.v1.ExecService/CreateExec", .handle = handle_create_exec },
+                { .path = "/hutch.v1.ExecService/GetExec", .handle = get_exec },
+                { .path = "/hutch.v1.ExecService/ListExecs", .handle = list_execs },
+                { .path = "/hutch.v1.ExecService/CancelExec", .handle = cancel_exec },
+                { .path = "/hutch.v1.ExecService/AttachExec", .start = start_attach_exec },
+                { .path = "/hutch.v1.ExecService/ReadExecOutput", .handle = handle_read_exec_output },
+                { .path = "/hutch.v1.ExecService/RunCommand", .handle = handle_run_command },
+        };
+
+        return (MethodList){ methods, sizeof(methods) / sizeof(methods[0]) };
+}

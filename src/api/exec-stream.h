@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <stdbool.h>
+
+#include "api/service.h"
+#include "control/control.h"
+
+/* A call that sends the output of an exec as it comes, as fast as its peer takes it, and the exec at the end. Part of
+ * what a call's user is; its attachment's user is it. */
+
+typedef struct ExecStream {
+        ApiStream base; /* first */
+        Attachment *attachment;
+        Deferred *deferred;
+        unsigned output_field; /* of the response, for a chunk */
+        unsigned end_field;    /* for the exec at the end */
+        bool follow;           /* waits for more until the exec's end */
+        bool begun;            /* output may be sent */
+} ExecStream;
+
+/* Sends what there is. To be called whenever there may be something to send or room for it. */
+void exec_stream_pump(ExecStream *stream) __attribute__((nonnull));
+
+/* Sends the exec as it is. */
+void exec_stream_put_exec(ExecStream *stream, unsigned field) __attribute__((nonnull));
+
+/* When the call has ended. */
+void exec_stream_clear(ExecStream *stream) __attribute__((nonnull));

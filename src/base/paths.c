@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What lives here: where the daemon's things are. What does not: what is in them, and how the programs find each other
+ * (program.c). */
+
+#include "base/paths.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+#include "base/strings.h"
+
+/* @folder and what stands below it, where @folder is the variable's value or, without one, below the home. */
+static char *below(const char *variable, const char *home_folder, const char *name, HutchError *err) {
+        const char *folder = getenv(variable), *home = getenv("HOME");
+        StringBuilder path = {};
+
+        if (folder && folder[0] == '/')
+                string_builder_appendf(&path, "%s/%s", folder, name);
+        else if (home_folder && home && home[0] == '/')
+                string_builder_appendf(&path, "%s/%s/%s", home, home_folder, name);
+        else {
+                (void) error_set(err, -ENOENT, "FIELD_REQUIRED", "neither %s%s is set: name the path by a flag",
+                                 variable, home_folder ? " nor HOME" : "");
+                return NULL;
+        }
+
+        return string_builder_take(&path);
+}
+
+/* @path made absolute. */
+static char *absolute(const char *path, HutchError *err) {
+        StringBuilder builder = {};
+        _cleanup_free_ char *folder = path[0] == '/' ? NULL : getcwd(NULL, 0);
+
+        if (path[0] == '\0' || (path[0] != '/' && !folder)) {
+                (void) error_set(err, -EINVAL, "PATH_EMPTY", "a path is empty, or there is no current folder");
+                return NULL;
+        }
+
+        if (folder)
+                string_builder_appendf(&builder, "%s/", folder);
+        string_builder_append(&builder, path);
+        return string_builder_take(&builder);
+}
+
+/* The first of those that is given. */
+static const char *first_given(const char *flag, const char *variable, const char *configured) {
+        const char *value = getenv(variable);
+
+        if (flag)
+                return flag;
+        return value && value[0] != '\0' ? value : configured;
+}
+
+char *path_of_socket(const char *flag, const char *configured, HutchError *err) {
+        const char *given = first_given(flag, "HUTCH_SOCKET", configured);
+
+        if (given)
+                return absolute(given, err);
+        if (geteuid() == 0)
+                return xstrdup("/run/hutch/hutchd.sock");
+        return below("XDG_RUNTIME_DIR", NULL, "hutch/hutchd.sock", err);
+}
+
+char *path_of_state(const char *flag, const char *configured, HutchError *err) {
+        const char *given = first_given(flag, "HUTCH_STATE", configured);
+
+        if (given)
+                return absolute(given, err);
+        if (geteuid() == 0)
+                return xstrdup("/var/lib/hutch");
+        return below("XDG_STATE_HOME", ".local/state", "hutch", err);
+}
+
+char *path_of_configuration(const char *flag, bool *ret_explicit, HutchError *err) {
+        const char *given = first_given(flag, "HUTCH_CONFIG", NULL);
+
+        *ret_explicit = given;
+        if (given)
+                return absolute(given, err);
+        if (geteuid() == 0)
+                return xstrdup("/etc/hutch/hutchd.yaml");
+        return below("XDG_CONFIG_HOME", ".config", "hutch/hutchd.yaml", err);
+}
+
+static int make_folders(char *path) {
+        for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+                int r;
+
+                *slash = '\0';
+                r = mkdir(path, 0755) < 0 && errno != EEXIST ? -errno : 0;
+                *slash = '/';
+                if (r < 0)
+                        return r;
+        }
+
+        return mkdir(path, 0700) < 0 && errno != EEXIST ? -errno : 0;
+}
+
+int make_private_folder(const char *path, HutchError *err) {
+        _cleanup_free_ char *copy = xstrdup(path);
+        struct stat info = {};
+        int r = make_folders(copy);
+
+        if (r == 0 && stat(path, &info) < 0)
+                r = -errno;
+        if (r < 0)
+                return error_set(err, r, "FILE_PERMISSION", "cannot make the folder %s: %s", path, strerror(-r));
+        if (!S_ISDIR(info.st_mode))
+                return error_set(err, -ENOTDIR, "NOT_A_DIRECTORY", "%s is no folder", path);
+        if (info.st_uid != geteuid() || (info.st_mode & 022))
+                return error_set(err, -EPERM, "FILE_PERMISSION",
+                                 "the folder %s belongs to somebody else, or others may write there", path);
+        return 0;
+}

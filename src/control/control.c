@@ -1,0 +1,459 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What lives here: the turn of the control plane: what was changed is made durable, answered, shown and acted on, or
+ * taken back. What does not: what the changes are (sandboxes.c, requests.c, execs.c, observe.c, timers.c), and the work
+ * that follows from them (converge.c). */
+
+#include "control/control.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/failpoint.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "control/objects.h"
+
+#define RETRY_PAUSE NSEC_PER_SEC
+#define CLAIM_TIME (60 * NSEC_PER_SEC)
+
+const ControlLimits control_limits_default = {
+        .sandboxes_per_caller = 1000,
+        .sandboxes = 10000,
+        .execs_per_sandbox = 256,
+        .execs = 20000,
+        .watches_per_caller = 1000,
+        .history_retention = 15 * 24 * 3600 * NSEC_PER_SEC,
+        .request_retention = 24 * 3600 * NSEC_PER_SEC,
+        .watch_buffer = 4096,
+};
+
+struct Durable {
+        Durable *next;
+        void (*callback)(const HutchError *err, void *user);
+        void *user;
+};
+
+static void on_prepare(uv_prepare_t *handle) {
+        control_commit(handle->data);
+}
+
+/* While there is something to do the loop does not wait. */
+static void on_idle(uv_idle_t *handle) {
+        (void) handle;
+}
+
+void control_arm(Control *control) {
+        if (control->is_armed)
+                return;
+
+        control->is_armed = true;
+        (void) uv_prepare_start(&control->prepare, on_prepare);
+        (void) uv_idle_start(&control->idle, on_idle);
+}
+
+static bool has_work(const Control *control) {
+        return control->touched || control->durables || control->notify || control->wake || control->pending;
+}
+
+static void disarm(Control *control) {
+        if (!control->is_armed || has_work(control))
+                return;
+
+        control->is_armed = false;
+        (void) uv_prepare_stop(&control->prepare);
+        (void) uv_idle_stop(&control->idle);
+}
+
+void control_when_durable(Control *control, void (*callback)(const HutchError *err, void *user), void *user) {
+        Durable *durable = new0(Durable, 1);
+
+        *durable = (Durable){ .callback = callback, .user = user };
+        *control->durables_end = durable;
+        control->durables_end = &durable->next;
+        control_arm(control);
+}
+
+static int write_sandbox(Sandbox *sandbox, uint64_t now, HutchError *err) {
+        Store *store = sandbox->control->options.store;
+        int r;
+
+        if (sandbox->is_unwritten) {
+                sandbox->record.lifetime_left = sandbox_lifetime_left(sandbox, clock_monotonic_ns());
+                sandbox->record.lifetime_as_of = now;
+                r = store_put_sandbox(store, &sandbox->record, err);
+                if (r < 0)
+                        return r;
+                sandbox->is_unwritten = false;
+        }
+
+        for (Exec *exec = sandbox->changed_execs; exec; exec = exec->next_changed) {
+                if (!exec->is_unwritten)
+                        continue;
+                r = store_put_exec(store, &exec->record, err);
+                if (r < 0)
+                        return r;
+                exec->is_unwritten = false;
+        }
+        return 0;
+}
+
+int control_flush(Control *control, HutchError *err) {
+        uint64_t now = clock_realtime_ns();
+        int r;
+
+        for (Sandbox *sandbox = control->touched; sandbox; sandbox = sandbox->next_touched) {
+                r = write_sandbox(sandbox, now, err);
+                if (r < 0)
+                        return r;
+        }
+        for (; *control->unwritten; control->unwritten = &(*control->unwritten)->next) {
+                r = store_add_event(control->options.store, &(*control->unwritten)->row, err);
+                if (r < 0)
+                        return r;
+        }
+        return 0;
+}
+
+static Sandbox *take_touched(Control *control) {
+        Sandbox *touched = TAKE_PTR(control->touched);
+
+        control->touched_end = &control->touched;
+        return touched;
+}
+
+static void exec_settle(Exec *exec) {
+        Sandbox *sandbox = exec->sandbox;
+
+        exec->saved = (exec_record_free(exec->saved), NULL);
+        exec->is_new = exec->is_changed = false;
+        exec_tell_changed(exec);
+        if (exec_is_active(exec))
+                return;
+
+        if (sandbox->remote && exec->start_asked &&
+            (sandbox->record.state == SANDBOX_READY || sandbox->record.state == SANDBOX_PAUSED))
+                sandbox->remote->verbs->forget_exec(sandbox->remote, exec->record.id);
+        if (!exec->attachments)
+                exec_drop(exec);
+}
+
+/* What was changed is durable. */
+static void settle(Control *control) {
+        for (Sandbox *sandbox = take_touched(control), *next; sandbox; sandbox = next) {
+                next = sandbox->next_touched;
+                sandbox->saved = (sandbox_saved_free(sandbox->saved), NULL);
+                sandbox->is_touched = sandbox->is_changed = sandbox->is_new = sandbox->is_observed = false;
+                for (Exec *exec = TAKE_PTR(sandbox->changed_execs), *next_exec; exec; exec = next_exec) {
+                        next_exec = exec->next_changed;
+                        exec_settle(exec);
+                }
+
+                if (sandbox->record.state == SANDBOX_DELETED) {
+                        sandbox_drop(sandbox);
+                        continue;
+                }
+                if (control->n_converging == control->converging_size) {
+                        control->converging_size = 2 * control->converging_size + 16;
+                        control->converging =
+                                xreallocarray(control->converging, control->converging_size, sizeof(Sandbox *));
+                }
+                control->converging[control->n_converging++] = sandbox;
+        }
+        events_publish(control);
+}
+
+static void exec_roll_back(Exec *exec) {
+        exec->is_changed = exec->is_unwritten = false;
+        if (exec->is_new) {
+                exec_drop(exec);
+                return;
+        }
+
+        exec_count(exec, -1);
+        (void) exec_spec_unref(exec->record.spec);
+        exec->record = *exec->saved;
+        free(TAKE_PTR(exec->saved));
+        exec_count(exec, 1);
+        exec->cancel_asked = false;
+        exec_update_follow(exec);
+}
+
+void sandbox_retry(Sandbox *sandbox) {
+        sandbox->retry_deadline = sandbox->not_before = clock_monotonic_ns() + RETRY_PAUSE;
+        sandbox_arm(sandbox);
+}
+
+static void sandbox_roll_back(Sandbox *sandbox) {
+        for (Exec *exec = TAKE_PTR(sandbox->changed_execs), *next; exec; exec = next) {
+                next = exec->next_changed;
+                exec_roll_back(exec);
+        }
+        sandbox->is_touched = sandbox->is_unwritten = false;
+        if (sandbox->is_new) {
+                sandbox->is_changed = false;
+                sandbox_drop(sandbox);
+                return;
+        }
+
+        if (sandbox->is_changed) {
+                sandbox->is_changed = false;
+                sandbox_count(sandbox, -1);
+                (void) sandbox_spec_unref(sandbox->record.spec);
+                sandbox->record = sandbox->saved->record;
+                sandbox->idle_deadline = sandbox->saved->idle_deadline;
+                sandbox->lifetime_deadline = sandbox->saved->lifetime_deadline;
+                free(TAKE_PTR(sandbox->saved));
+                sandbox_count(sandbox, 1);
+        }
+
+        /* What the runtime told is to be told again. */
+        if (sandbox->is_observed)
+                sandbox->needs_recovery = true;
+        sandbox->is_observed = false;
+        sandbox->execs_need_converge = true;
+        sandbox_retry(sandbox);
+}
+
+static void roll_back(Control *control) {
+        events_drop(control);
+        for (Sandbox *sandbox = take_touched(control), *next; sandbox; sandbox = next) {
+                next = sandbox->next_touched;
+                sandbox_roll_back(sandbox);
+        }
+}
+
+static void answer(Durable *durable, const HutchError *err) {
+        for (Durable *next; durable; durable = next) {
+                next = durable->next;
+                durable->callback(err, durable->user);
+                free(durable);
+        }
+}
+
+void control_commit(Control *control) {
+        _cleanup_(error_clear) HutchError err = {};
+        Durable *durables;
+        int r;
+
+        if (control->is_committing || !(control->is_armed || store_is_dirty(control->options.store)))
+                return;
+
+        control->is_committing = true;
+        durables = TAKE_PTR(control->durables);
+        control->durables_end = &control->durables;
+
+        r = control_flush(control, &err);
+        if (r < 0)
+                (void) store_commit(control->options.store, NULL); /* takes it back, as some of it failed */
+        else if (store_is_dirty(control->options.store))
+                r = store_commit(control->options.store, &err);
+        if (r < 0) {
+                log_error("the store failed; what was asked is taken back", LOG_STR("error", error_message(&err)));
+                roll_back(control);
+                answer(durables, &err);
+        } else {
+                FAILPOINT("control.commit.done");
+                settle(control);
+                answer(durables, NULL);
+                FAILPOINT("control.replies.sent");
+        }
+
+        attachments_notify(control);
+        watches_wake(control);
+        for (size_t i = 0; i < control->n_converging; i++)
+                sandbox_converge(control->converging[i]);
+        control->n_converging = 0;
+        orphans_free(control, false);
+
+        control->is_committing = false;
+        disarm(control);
+}
+
+static int read_boot_id(char ret_id[static 64]) {
+        _cleanup_close_ int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+        ssize_t n = fd >= 0 ? read(fd, ret_id, 63) : -1;
+
+        if (n < 0)
+                return -errno;
+        ret_id[n] = '\0';
+        ret_id[strcspn(ret_id, "\n")] = '\0';
+        return 0;
+}
+
+/* The name of this installation, for ever. */
+static int load_instance_id(Control *control, HutchError *err) {
+        char id[ID_LEN_MAX + 1];
+        int r = store_get_fact(control->options.store, "instance_id", &control->instance_id, err);
+
+        if (r != -ENOENT)
+                return r;
+        error_clear(err);
+
+        id_make("", id);
+        control->instance_id = xstrdup(id);
+        return store_set_fact(control->options.store, "instance_id", id, err);
+}
+
+/* Ends what the machine's end has ended, if this is its first daemon since. */
+static int check_boot(Control *control, HutchError *err) {
+        const char *boot_id = control->options.boot_id;
+        _cleanup_free_ char *known = NULL;
+        char own[64];
+        int r;
+
+        if (!boot_id) {
+                r = read_boot_id(own);
+                if (r < 0)
+                        return reason_set(err, r, REASON_INTERNAL, "the kernel's boot id cannot be read: %s",
+                                          strerror(-r));
+                boot_id = own;
+        }
+
+        r = store_get_fact(control->options.store, "boot_id", &known, err);
+        if (r < 0 && r != -ENOENT)
+                return r;
+        error_clear(err);
+        if (known && strcmp(known, boot_id) == 0)
+                return 0;
+
+        for (size_t i = 0; known && i < control->sandboxes.n; i++) {
+                Sandbox *sandbox = control->sandboxes.items[i];
+
+                if (sandbox->record.state != SANDBOX_DELETING)
+                        execs_end(sandbox, EXEC_OBSERVED_REBOOTED, false);
+                (void) sandbox_apply(sandbox, SANDBOX_OBSERVED_REBOOTED, REASON_UNSPECIFIED,
+                                     "the machine was restarted", NULL, NULL);
+        }
+        return store_set_fact(control->options.store, "boot_id", boot_id, err);
+}
+
+/* Everything goes on from the store; nothing is told to anybody before it returns. */
+static int start(Control *control, HutchError *err) {
+        int r;
+
+        r = load_instance_id(control, err);
+        if (r < 0)
+                return r;
+        r = control_load(control, err);
+        if (r < 0)
+                return r;
+        r = check_boot(control, err);
+        if (r < 0)
+                return r;
+        FAILPOINT("control.recover.loaded");
+
+        r = control_remove_orphans(control, err);
+        if (r < 0)
+                return r;
+        r = control_flush(control, err);
+        if (r < 0)
+                return r;
+        r = store_commit(control->options.store, err);
+        if (r < 0)
+                return r;
+        FAILPOINT("control.recover.done");
+        return 0;
+}
+
+static void on_closed(uv_handle_t *handle) {
+        Control *control = handle->data;
+
+        if (--control->n_handles > 0)
+                return;
+        if (control->free_done)
+                control->free_done(control->free_user);
+        free(control);
+}
+
+int control_new(uv_loop_t *loop, const ControlOptions *options, Control **ret_control, HutchError *err) {
+        _cleanup_(error_clear) HutchError local = {};
+        Control *control = new0(Control, 1);
+        int r;
+
+        err = err ? err : &local;
+        control->loop = loop;
+        control->options = *options;
+        if (options->claim_time == 0)
+                control->options.claim_time = CLAIM_TIME;
+        control->touched_end = &control->touched;
+        control->durables_end = &control->durables;
+        control->notify_end = &control->notify;
+        control->pending_end = control->unwritten = &control->pending;
+        control->wake_end = &control->wake;
+        (void) uv_prepare_init(loop, &control->prepare);
+        (void) uv_idle_init(loop, &control->idle);
+        (void) uv_timer_init(loop, &control->timer);
+        control->prepare.data = control->idle.data = control->timer.data = control;
+        control->n_handles = 3;
+
+        r = start(control, err);
+        if (r < 0) {
+                control_free(control, NULL, NULL);
+                return r;
+        }
+
+        ring_resize(control, options->limits.watch_buffer);
+        settle(control);
+        control_arm(control);
+        timers_start(control);
+        *ret_control = control;
+        return 0;
+}
+
+void control_free(Control *control, void (*done)(void *user), void *user) {
+        assert(!control->is_committing);
+
+        while (control->sandboxes.n > 0)
+                sandbox_drop(control->sandboxes.items[control->sandboxes.n - 1]);
+        orphans_free(control, true);
+        events_free(control);
+        control->found_exec = exec_free(control->found_exec);
+        control->found_sandbox = sandbox_free(control->found_sandbox);
+        for (Durable *next; control->durables; control->durables = next) {
+                next = control->durables->next;
+                free(control->durables);
+        }
+        table_clear(&control->sandboxes_by_id);
+        table_clear(&control->owners);
+        table_clear(&control->watched_ids);
+        free(control->sandboxes.items);
+        free(control->uid_slots);
+        free(control->heap);
+        free(control->converging);
+        free(control->instance_id);
+
+        control->free_done = done;
+        control->free_user = user;
+        uv_close((uv_handle_t *) &control->prepare, on_closed);
+        uv_close((uv_handle_t *) &control->idle, on_closed);
+        uv_close((uv_handle_t *) &control->timer, on_closed);
+}
+
+void control_set_limits(Control *control, const ControlLimits *limits) {
+        control->options.limits = *limits;
+        ring_resize(control, limits->watch_buffer);
+}
+
+ControlCounts control_counts(const Control *control) {
+        return control->counts;
+}
+
+const char *control_instance_id(const Control *control) {
+        return control->instance_id;
+}
+
+Runtime *const *control_runtimes(const Control *control) {
+        return control->options.runtimes;
+}
+
+uint64_t control_cursor(const Control *control) {
+        return control->durable_cursor;
+}

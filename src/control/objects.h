@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "control/control.h"
+#include "control/table.h"
+#include "runtime/runtime.h"
+
+/* The objects of the control plane, and what its files call of each other. Nobody outside of the room includes this.
+ *
+ * An object that was changed since the last commit has a copy of how it was. sandbox_change() and exec_change() are
+ * called before a record is changed; they make the copy, and see to it that there is a commit. control.c writes all
+ * records at the commit, and puts the copies back when it fails. What a record says may be acted on, by the runtime's
+ * verbs or by telling anybody, only when the object is not changed. */
+
+typedef struct Sandbox Sandbox;
+typedef struct Exec Exec;
+typedef struct Owner Owner;
+typedef struct EventItem EventItem;
+
+/* Sandboxes in the order of their serials. */
+typedef struct SandboxList {
+        Sandbox **items;
+        size_t n, size;
+} SandboxList;
+
+struct Exec {
+        Sandbox *sandbox;
+        ExecRecord record; /* holds a reference of its spec */
+        ExecRecord *saved; /* as it was at the last commit; NULL: it is so, or is new */
+        bool is_changed;   /* since the last commit */
+        bool is_unwritten; /* since the store was given the record */
+        bool is_new;       /* never committed */
+        bool is_gone;      /* only its attachments know it */
+        bool start_asked;  /* of the runtime */
+        bool cancel_asked;
+        bool is_followed;  /* its output, for attachments */
+        bool is_unclaimed; /* it is bound to a call that a former daemon answered */
+        Exec *next_changed;
+        Attachment *attachments;
+};
+
+/* What the runtime was asked and has not answered. */
+typedef enum Operation {
+        OPERATION_NONE,
+        OPERATION_START,
+        OPERATION_RECOVER,
+        OPERATION_STOP,
+        OPERATION_REMOVE,
+        OPERATION_PAUSE,
+        OPERATION_UNPAUSE,
+} Operation;
+
+typedef struct SandboxSaved {
+        SandboxRecord record; /* holds a reference of its spec */
+        uint64_t idle_deadline;
+        uint64_t lifetime_deadline;
+} SandboxSaved;
+
+typedef struct UsageQuestion UsageQuestion;
+
+struct Sandbox {
+        Control *control;
+        Owner *owner;
+        SandboxRecord record; /* holds a reference of its spec */
+        SandboxSaved *saved;  /* as it was at the last commit; NULL: it is so, or is new */
+        bool is_changed;
+        bool is_unwritten;
+        bool is_new;
+        bool is_gone;     /* only attachments know it */
+        bool is_touched;  /* in the control's list */
+        bool is_observed; /* something was observed since the last commit */
+        Sandbox *next_touched;
+
+        /* Those in memory: all that have not ended, durably, and those that somebody is attached to. */
+        Table execs_by_id;
+        Exec **execs; /* in the order of their serials */
+        size_t n_execs, execs_size;
+        Exec *changed_execs;
+        uint32_t n_active; /* PENDING or RUNNING */
+        uint32_t n_attachments;
+
+        Runtime *runtime;       /* NULL: it is not there any more */
+        RuntimeSandbox *remote; /* NULL: not asked yet */
+        Operation operation;
+        bool needs_recovery;      /* what the runtime knows of it is to be asked for */
+        bool needs_pause_check;   /* whether it is paused may differ from what the record says */
+        bool execs_need_converge; /* some may have to be started or cancelled */
+        UsageQuestion *usage_questions;
+
+        /* By the clock that does not jump; UINT64_MAX: never. */
+        uint64_t idle_deadline;
+        uint64_t lifetime_deadline;
+        uint64_t unclaimed_deadline;
+        uint64_t retry_deadline;
+        uint64_t not_before; /* a pause after something failed; @retry_deadline is its end */
+        uint64_t deadline;   /* the next of all */
+        size_t heap_index;   /* SIZE_MAX: not in the heap */
+};
+
+/* Whoever has sandboxes or watches. */
+struct Owner {
+        char *name;
+        SandboxList sandboxes;
+        uint32_t n_counted; /* of sandboxes that count for quotas */
+        Watch *watches;     /* that are not for certain sandboxes */
+        uint32_t n_watches; /* all of them */
+};
+
+/* An event, encoded, with its texts behind it. */
+struct EventItem {
+        EventItem *next;
+        EventRow row;
+};
+
+typedef struct Durable Durable; /* a callback of control_when_durable() */
+typedef struct Orphan Orphan;
+
+struct Control {
+        uv_loop_t *loop;
+        ControlOptions options;
+        char *instance_id;
+        uv_prepare_t prepare;
+        uv_idle_t idle;
+        uv_timer_t timer;
+        unsigned n_handles;
+        bool is_armed;
+        bool is_committing;
+        void (*free_done)(void *user);
+        void *free_user;
+
+        Table sandboxes_by_id;
+        SandboxList sandboxes;
+        Table owners;
+        uint64_t *uid_slots; /* bits */
+        size_t n_uid_words;
+        uint64_t last_serial;
+        ControlCounts counts;
+
+        Sandbox *touched, **touched_end;
+        Durable *durables, **durables_end;
+        Attachment *notify, **notify_end; /* have something to be told */
+        size_t n_notify;
+        Sandbox **converging; /* what a commit leaves to be done */
+        size_t n_converging, converging_size;
+
+        uint64_t last_cursor;    /* given out */
+        uint64_t durable_cursor; /* the last that may be seen */
+        EventItem *pending, **pending_end;
+        EventItem **unwritten; /* where those begin that the store does not have */
+        EventItem **ring;      /* by cursor modulo its size */
+        size_t ring_size;
+        uint64_t ring_first;     /* the oldest in it */
+        Watch *watches;          /* everybody's that are for all sandboxes */
+        Table watched_ids;       /* lists of WatchLink */
+        Watch *wake, **wake_end; /* have something to read */
+        size_t n_wake;
+
+        Sandbox **heap;
+        size_t n_heap, heap_size;
+        uint64_t purge_deadline;
+        uint64_t wall_offset; /* from the clock that does not jump to the time */
+
+        Orphan *orphans;
+
+        /* What was read for a caller and is in no list. */
+        Sandbox *found_sandbox;
+        Exec *found_exec;
+};
+
+/* control.c */
+void control_arm(Control *control);
+void sandbox_retry(Sandbox *sandbox);                 /* has it converge again in a while */
+int control_flush(Control *control, HutchError *err); /* gives the store all that was changed */
+
+/* sandboxes.c: the objects. */
+Sandbox *sandbox_new(Control *control, const SandboxRecord *record, SandboxSpec *spec);
+void sandbox_insert(Sandbox *sandbox);
+void sandbox_drop(Sandbox *sandbox); /* out of memory, when its last attachment is gone */
+void sandbox_release(Sandbox *sandbox);
+Sandbox *sandbox_free(Sandbox *sandbox);
+void sandbox_touch(Sandbox *sandbox); /* has it converge after the next commit */
+void sandbox_change(Sandbox *sandbox);
+void sandbox_saved_free(SandboxSaved *saved);
+void sandbox_count(Sandbox *sandbox, int sign);
+size_t sandbox_list_after(const SandboxList *list, uint64_t serial);
+/* What @input does: a TransitionAction, or a negative errno. @message NULL, and no reason: they stay as they are. */
+int sandbox_apply(Sandbox *sandbox, SandboxInput input, Reason reason, const char *message, const Caller *caller,
+                  HutchError *err);
+int sandbox_find(Control *control, const Caller *caller, const char *id, Sandbox **ret_sandbox, HutchError *err);
+int sandbox_stop(Sandbox *sandbox, uint64_t grace, Reason reason, const char *message, const Caller *caller,
+                 HutchError *err);
+int sandbox_delete(Sandbox *sandbox, Reason reason, const char *message, const Caller *caller, HutchError *err);
+Owner *owner_get(Control *control, const char *name);
+void owner_release(Control *control, Owner *owner);
+uint32_t uid_slot_take(Control *control);
+void uid_slot_mark(Control *control, uint32_t slot, bool used);
+
+/* requests.c */
+void id_make(const char *prefix, char ret_id[static ID_LEN_MAX + 1]);
+/* 1: it was done before, and @ret_row says what came of it; 0: it is new. */
+int request_find(Control *control, const Caller *caller, const RequestKey *key, RequestRow *ret_row, HutchError *err);
+int request_add(Control *control, const Caller *caller, const RequestKey *key, const char *sandbox_id,
+                const char *exec_id, HutchError *err);
+int quota_check(uint64_t used, uint64_t limit, const char *name, const char *what, HutchError *err);
+
+/* execs.c */
+Exec *exec_new(Sandbox *sandbox, const ExecRecord *record, ExecSpec *spec);
+void exec_insert(Exec *exec);
+void exec_drop(Exec *exec);
+Exec *exec_free(Exec *exec);
+void exec_change(Exec *exec);
+void exec_record_free(ExecRecord *record);
+void exec_count(Exec *exec, int sign);
+static inline bool exec_is_active(const Exec *exec) {
+        return exec->record.state == EXEC_PENDING || exec->record.state == EXEC_RUNNING;
+}
+/* @result: how it ended, when @input ends it. */
+int exec_apply(Exec *exec, ExecInput input, const ExecResult *result, const Caller *caller, HutchError *err);
+/* Ends every exec that has not ended. @input: EXEC_OBSERVED_SANDBOX_ENDED or _REBOOTED. */
+void execs_end(Sandbox *sandbox, ExecInput input, bool only_waiting);
+int exec_environment(const Sandbox *sandbox, const ExecSpec *spec, char ***ret_environment, HutchError *err);
+/* Whether a default that only the inside of the sandbox knows, HOME or USER, is to be added to that. */
+bool exec_wants_default(const Sandbox *sandbox, const ExecSpec *spec, const char *name);
+uint64_t exec_timeout(const Exec *exec);
+int exec_main_is_due(Sandbox *sandbox, HutchError *err); /* 1 or 0 */
+void exec_create_main(Sandbox *sandbox);
+int exec_find(Control *control, const Caller *caller, const char *sandbox_id, const char *exec_id, Exec **ret_exec,
+              HutchError *err);
+int exec_load(Sandbox *sandbox, const char *exec_id, Exec **ret_exec, HutchError *err);
+ExecView exec_view(const Exec *exec);
+void exec_cancel(Exec *exec, uint64_t grace, const Caller *caller);
+
+/* converge.c */
+RuntimeSandbox *sandbox_remote(Sandbox *sandbox); /* NULL: its runtime is not there */
+void sandbox_converge(Sandbox *sandbox);
+
+/* usage.c */
+void sandbox_detach(Sandbox *sandbox); /* from the runtime */
+
+/* observe.c */
+extern const RuntimeEvents sandbox_runtime_events;
+
+/* recover.c */
+int control_load(Control *control, HutchError *err);
+int control_remove_orphans(Control *control, HutchError *err);
+bool orphan_is_there(const Control *control, const char *id);
+void orphans_free(Control *control, bool all);
+
+/* events.c */
+void event_add(Sandbox *sandbox, Event *event, const Caller *caller);
+void events_publish(Control *control); /* after the commit */
+void events_drop(Control *control);    /* after one that failed */
+void events_free(Control *control);
+void ring_resize(Control *control, size_t size);
+
+/* watches.c */
+void watches_tell(Control *control, const EventRow *row);
+void watches_wake(Control *control);
+
+/* timers.c */
+void timers_start(Control *control);
+void sandbox_update_idle(Sandbox *sandbox); /* whether it is in use has perhaps changed */
+void sandbox_arm(Sandbox *sandbox);
+void sandbox_disarm(Sandbox *sandbox);
+void sandbox_init_times(Sandbox *sandbox, uint64_t lifetime_left);
+uint64_t sandbox_lifetime_left(const Sandbox *sandbox, uint64_t now);
+uint64_t deadline_after(uint64_t now, uint64_t duration);
+
+/* attachments.c */
+void exec_detach(Exec *exec); /* from the runtime */
+void exec_update_follow(Exec *exec);
+void exec_tell_started(Exec *exec); /* or that the runtime has found it again */
+void exec_tell_changed(Exec *exec);
+void exec_tell_grew(Exec *exec);
+void attachments_notify(Control *control);

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What lives here: what happens because time passes: idle and lifetime ends, tries after a failure, and the purge of
+ * history. One timer, for the earliest of all. What does not: what a stop or delete is (sandboxes.c). */
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/failpoint.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "control/objects.h"
+
+#define STOP_GRACE (10 * NSEC_PER_SEC)
+#define PURGE_BATCH 100
+#define PURGE_PAUSE NSEC_PER_SEC           /* while there is more */
+#define PURGE_INTERVAL (60 * NSEC_PER_SEC) /* when there was no more */
+
+uint64_t deadline_after(uint64_t now, uint64_t duration) {
+        return duration < UINT64_MAX - now ? now + duration : UINT64_MAX;
+}
+
+static void on_timer(uv_timer_t *handle);
+
+static void start_timer(Control *control) {
+        uint64_t now = clock_monotonic_ns(), next = control->purge_deadline, pause;
+
+        if (control->n_heap > 0 && control->heap[0]->deadline < next)
+                next = control->heap[0]->deadline;
+        pause = next > now ? (next - now + NSEC_PER_MSEC - 1) / NSEC_PER_MSEC : 0;
+        uv_update_time(control->loop);
+        (void) uv_timer_start(&control->timer, on_timer, pause, 0);
+}
+
+/* The heap: no sandbox's deadline is before that of the one above it. */
+
+static void heap_put(Control *control, size_t i, Sandbox *sandbox) {
+        control->heap[i] = sandbox;
+        sandbox->heap_index = i;
+}
+
+static void heap_sift(Control *control, size_t i) {
+        Sandbox *sandbox = control->heap[i];
+
+        for (; i > 0 && control->heap[(i - 1) / 2]->deadline > sandbox->deadline; i = (i - 1) / 2)
+                heap_put(control, i, control->heap[(i - 1) / 2]);
+        for (;;) {
+                size_t child = 2 * i + 1;
+
+                if (child + 1 < control->n_heap && control->heap[child + 1]->deadline < control->heap[child]->deadline)
+                        child++;
+                if (child >= control->n_heap || control->heap[child]->deadline >= sandbox->deadline)
+                        break;
+                heap_put(control, i, control->heap[child]);
+                i = child;
+        }
+        heap_put(control, i, sandbox);
+}
+
+void sandbox_disarm(Sandbox *sandbox) {
+        Control *control = sandbox->control;
+        size_t i = sandbox->heap_index;
+
+        if (i == SIZE_MAX)
+                return;
+        sandbox->heap_index = SIZE_MAX;
+        if (i == --control->n_heap)
+                return;
+        heap_put(control, i, control->heap[control->n_heap]);
+        heap_sift(control, i);
+}
+
+void sandbox_arm(Sandbox *sandbox) {
+        Control *control = sandbox->control;
+        uint64_t next = sandbox->idle_deadline;
+
+        next = next < sandbox->lifetime_deadline ? next : sandbox->lifetime_deadline;
+        next = next < sandbox->unclaimed_deadline ? next : sandbox->unclaimed_deadline;
+        next = next < sandbox->retry_deadline ? next : sandbox->retry_deadline;
+        if (next == UINT64_MAX || sandbox->is_gone) {
+                sandbox_disarm(sandbox);
+                return;
+        }
+
+        sandbox->deadline = next > sandbox->not_before ? next : sandbox->not_before;
+        if (sandbox->heap_index == SIZE_MAX) {
+                if (control->n_heap == control->heap_size) {
+                        control->heap_size = 2 * control->heap_size + 16;
+                        control->heap = xreallocarray(control->heap, control->heap_size, sizeof(Sandbox *));
+                }
+                heap_put(control, control->n_heap++, sandbox);
+        }
+        heap_sift(control, sandbox->heap_index);
+        if (sandbox->heap_index == 0)
+                start_timer(control);
+}
+
+/* Idle and lifetime. */
+
+uint64_t sandbox_lifetime_left(const Sandbox *sandbox, uint64_t now) {
+        if (sandbox->lifetime_deadline == UINT64_MAX)
+                return 0;
+        return sandbox->lifetime_deadline > now ? sandbox->lifetime_deadline - now : 0;
+}
+
+static uint64_t idle_left(const Sandbox *sandbox) {
+        uint64_t ttl = sandbox->record.spec->idle_ttl, now = clock_realtime_ns(), since = sandbox->record.idle_since;
+        uint64_t passed = now > since ? now - since : 0;
+
+        return passed < ttl ? ttl - passed : 0;
+}
+
+void sandbox_update_idle(Sandbox *sandbox) {
+        bool is_idle = sandbox->record.state == SANDBOX_READY && sandbox->n_active == 0 && sandbox->n_attachments == 0;
+
+        if (sandbox->is_gone || is_idle == (sandbox->record.idle_since != 0))
+                return;
+
+        sandbox_change(sandbox);
+        sandbox->record.idle_since = is_idle ? clock_realtime_ns() : 0;
+        sandbox->idle_deadline = is_idle && sandbox->record.spec->idle_ttl > 0
+                                         ? deadline_after(clock_monotonic_ns(), sandbox->record.spec->idle_ttl)
+                                         : UINT64_MAX;
+        sandbox_arm(sandbox);
+}
+
+void sandbox_init_times(Sandbox *sandbox, uint64_t lifetime_left) {
+        const SandboxSpec *spec = sandbox->record.spec;
+        uint64_t now = clock_monotonic_ns();
+
+        sandbox->lifetime_deadline =
+                spec->max_lifetime > 0 && !sandbox->record.expired ? deadline_after(now, lifetime_left) : UINT64_MAX;
+        sandbox->idle_deadline = spec->idle_ttl > 0 && sandbox->record.idle_since != 0
+                                         ? deadline_after(now, idle_left(sandbox))
+                                         : UINT64_MAX;
+        sandbox_arm(sandbox);
+}
+
+static void end_lifetime(Sandbox *sandbox) {
+        static const char message[] = "its maximum lifetime has passed";
+
+        sandbox_change(sandbox);
+        sandbox->record.expired = true;
+        sandbox->lifetime_deadline = UINT64_MAX;
+        if (sandbox->record.spec->lifetime_action == LIFETIME_DELETE)
+                (void) sandbox_delete(sandbox, REASON_SANDBOX_EXPIRED, message, NULL, NULL);
+        else
+                (void) sandbox_stop(sandbox, STOP_GRACE, REASON_SANDBOX_EXPIRED, message, NULL, NULL);
+        FAILPOINT("control.timer.lifetime");
+}
+
+/* What a call ran that a former daemon answered, and that nobody came back to. */
+static void end_unclaimed(Sandbox *sandbox) {
+        for (size_t i = sandbox->n_execs; i > 0; i--) {
+                Exec *exec = sandbox->execs[i - 1];
+
+                if (exec->is_unclaimed && exec_is_active(exec))
+                        exec_cancel(exec, exec->record.spec->kill_grace, NULL);
+                exec->is_unclaimed = false;
+        }
+        FAILPOINT("control.timer.unclaimed");
+}
+
+static void time_passed(Sandbox *sandbox, uint64_t now) {
+        if (sandbox->retry_deadline <= now) {
+                sandbox->retry_deadline = UINT64_MAX;
+                sandbox_touch(sandbox);
+        }
+        if (sandbox->unclaimed_deadline <= now) {
+                sandbox->unclaimed_deadline = UINT64_MAX;
+                end_unclaimed(sandbox);
+        }
+        if (sandbox->lifetime_deadline <= now)
+                end_lifetime(sandbox);
+        if (sandbox->idle_deadline <= now) {
+                (void) sandbox_stop(sandbox, STOP_GRACE, REASON_UNSPECIFIED, "nothing used it for its idle time", NULL,
+                                    NULL);
+                FAILPOINT("control.timer.idle");
+        }
+        sandbox_arm(sandbox);
+}
+
+/* History: in a transaction of its own, so that nothing else fails with it. */
+static void purge(Control *control) {
+        _cleanup_(error_clear) HutchError err = {};
+        Store *store = control->options.store;
+        const ControlLimits *limits = &control->options.limits;
+        uint64_t now = clock_realtime_ns();
+        int requests = 0, sandboxes = 0, r = 0;
+
+        control_commit(control);
+        if (limits->request_retention < now)
+                r = requests = store_purge_requests(store, now - limits->request_retention, PURGE_BATCH, &err);
+        if (r >= 0 && limits->history_retention < now)
+                r = sandboxes = store_purge_sandboxes(store, now - limits->history_retention, PURGE_BATCH, &err);
+        if (r >= 0)
+                r = store_commit(store, &err);
+        else
+                (void) store_commit(store, NULL); /* takes it back */
+        if (r < 0)
+                log_warning("history cannot be purged", LOG_STR("error", error_message(&err)));
+
+        control->purge_deadline =
+                clock_monotonic_ns() +
+                (r >= 0 && (requests == PURGE_BATCH || sandboxes == PURGE_BATCH) ? PURGE_PAUSE : PURGE_INTERVAL);
+        FAILPOINT("control.timer.purge");
+}
+
+static void on_timer(uv_timer_t *handle) {
+        Control *control = handle->data;
+        uint64_t now = clock_monotonic_ns();
+
+        while (control->n_heap > 0 && control->heap[0]->deadline <= now)
+                time_passed(control->heap[0], now);
+        if (control->purge_deadline <= now)
+                purge(control);
+        start_timer(control);
+}
+
+void timers_start(Control *control) {
+        control->purge_deadline = clock_monotonic_ns() + PURGE_PAUSE;
+        start_timer(control);
+}

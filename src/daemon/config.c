@@ -1,0 +1,434 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What lives here: the table of the daemon's configuration, and the reader and writer that go by it. What does not:
+ * what becomes of the values (daemon.c). */
+
+#include "daemon/config.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <yaml.h>
+
+#include "base/clock.h"
+#include "base/strings.h"
+#include "model/duration.h"
+
+#define CONFIG_SIZE_MAX (1 << 20)
+
+typedef enum ConfigType {
+        CONFIG_TEXT,
+        CONFIG_BOOL,
+        CONFIG_COUNT,
+        CONFIG_SIZE,     /* bytes: "64MiB" */
+        CONFIG_DURATION, /* "10m" */
+        CONFIG_LOG_LEVEL,
+        CONFIG_LOG_FORMAT,
+} ConfigType;
+
+typedef struct ConfigKey {
+        const char *name; /* with its section: "log.level" */
+        ConfigType type;
+        size_t offset;
+        const char *standard; /* the default, as it is written; NULL: none */
+        uint64_t min, max;    /* of numbers */
+        bool fixed;           /* read at the start only */
+        const char *about;
+} ConfigKey;
+
+#define KEY(field) offsetof(Config, field)
+
+static const ConfigKey keys[] = {
+        { "socket", CONFIG_TEXT, KEY(socket), NULL, .fixed = true,
+          .about = "Where to listen. The flag --socket and the variable HUTCH_SOCKET come before it.\n"
+                   "Default: /run/hutch/hutchd.sock for root, $XDG_RUNTIME_DIR/hutch/hutchd.sock for others." },
+        { "socket_group", CONFIG_TEXT, KEY(socket_group), NULL, .fixed = true,
+          .about = "A group whose members may call, beside the daemon's own user and root.\n"
+                   "Default: none, and the socket is for its owner only." },
+        { "state", CONFIG_TEXT, KEY(state), NULL, .fixed = true,
+          .about = "The folder for all that must last. The flag --state and the variable HUTCH_STATE come before it.\n"
+                   "Default: /var/lib/hutch for root, $XDG_STATE_HOME/hutch for others." },
+        { "shutdown_grace", CONFIG_DURATION, KEY(shutdown_grace), "10s", .max = 3600 * NSEC_PER_SEC,
+          .about = "How long calls may take to finish when the daemon is asked to end. Sandboxes run on." },
+
+        { "log.level", CONFIG_LOG_LEVEL, KEY(log_level), "info", .about = "debug, info, warning or error." },
+        { "log.format", CONFIG_LOG_FORMAT, KEY(log_format), "logfmt", .about = "logfmt (key=value) or json." },
+
+        { "limits.sandboxes", CONFIG_COUNT, KEY(sandboxes), "10000", 1, 30000, .about = "Sandboxes of all callers." },
+        { "limits.sandboxes_per_caller", CONFIG_COUNT, KEY(sandboxes_per_caller), "1000", 1, 30000,
+          .about = "Sandboxes of one caller." },
+        { "limits.execs", CONFIG_COUNT, KEY(execs), "20000", 1, 1000000,
+          .about = "Commands that run or wait to run, of all callers." },
+        { "limits.execs_per_sandbox", CONFIG_COUNT, KEY(execs_per_sandbox), "256", 1, 4096,
+          .about = "Commands that run or wait to run in one sandbox." },
+        { "limits.streams_per_caller", CONFIG_COUNT, KEY(streams_per_caller), "1000", 1, 100000,
+          .about = "Open watches and streams of one caller." },
+        { "limits.watch_buffer", CONFIG_COUNT, KEY(watch_buffer), "8192", 16, 1000000, .fixed = true,
+          .about = "How many events a watcher may be behind before its stream ends with WATCHER_LAGGED." },
+        { "limits.run_output", CONFIG_SIZE, KEY(run_output), "16MiB", 1, 16 << 20,
+          .about = "Output in one answer of RunCommand, both streams together." },
+        { "limits.exec_output", CONFIG_SIZE, KEY(exec_output), "64MiB", 1, UINT64_C(1) << 40,
+          .about = "Output kept of one command, per stream, when the request does not say." },
+        { "limits.max_exec_output", CONFIG_SIZE, KEY(max_exec_output), "16GiB", 1, UINT64_C(1) << 40,
+          .about = "The most output that a request may ask to keep, per stream." },
+        { "limits.listing", CONFIG_SIZE, KEY(listing), "8MiB", 64 << 10, 16 << 20, .about = "One page of a list." },
+        { "limits.history_retention", CONFIG_DURATION, KEY(history_retention), "15d",
+          .max = 3650 * 86400 * NSEC_PER_SEC,
+          .about = "How long a deleted sandbox can still be looked at, and its events watched. Its id stays taken." },
+
+        { "sandboxes.idle_ttl", CONFIG_DURATION, KEY(idle_ttl), "10m", .max = 3650 * 86400 * NSEC_PER_SEC,
+          .about = "How long a sandbox may be idle before it is stopped, when the request does not say. 0: for ever." },
+        { "sandboxes.max_lifetime", CONFIG_DURATION, KEY(max_lifetime), "0", .max = 3650 * 86400 * NSEC_PER_SEC,
+          .about = "The longest lifetime that a sandbox may have. 0: no limit." },
+        { "sandboxes.allow_unenforced_limits", CONFIG_BOOL, KEY(allow_unenforced_limits), "false",
+          .about = "Whether requests may ask for limits that this host cannot enforce. They are then reported as not\n"
+                   "enforced; otherwise such requests are refused." },
+
+        { "caps.memory", CONFIG_SIZE, KEY(cap_memory), "0", .max = UINT64_C(1) << 50,
+          .about = "The most that any sandbox gets, whatever its request and profile say. 0: no cap." },
+        { "caps.cpu_millis", CONFIG_COUNT, KEY(cap_cpu_millis), "0", .max = 1000000,
+          .about = "Thousandths of a core." },
+        { "caps.processes", CONFIG_COUNT, KEY(cap_processes), "0", .max = 4194304 },
+        { "caps.open_files", CONFIG_COUNT, KEY(cap_open_files), "0", .max = 1048576 },
+        { "caps.disk", CONFIG_SIZE, KEY(cap_disk), "0", .max = UINT64_C(1) << 50 },
+        { "caps.tmp", CONFIG_SIZE, KEY(cap_tmp), "0", .max = UINT64_C(1) << 50 },
+        { "caps.exec_timeout", CONFIG_DURATION, KEY(cap_exec_timeout), "0", .max = 3650 * 86400 * NSEC_PER_SEC,
+          .about = "The longest that any command may run." },
+
+        { "native.keeper", CONFIG_TEXT, KEY(keeper), NULL, .fixed = true,
+          .about = "The program hutch-keeper. Default: beside hutchd, or where it was installed." },
+};
+
+#define N_KEYS (sizeof(keys) / sizeof(keys[0]))
+
+static const char *const log_levels[] = { "debug", "info", "warning", "error" };
+static const char *const log_formats[] = { "logfmt", "json" };
+
+static void *config_field(const Config *config, const ConfigKey *key) {
+        return (char *) config + key->offset;
+}
+
+static const ConfigKey *find_key(const char *name) {
+        for (size_t i = 0; i < N_KEYS; i++)
+                if (str_equal(keys[i].name, name))
+                        return &keys[i];
+        return NULL;
+}
+
+/* Tells whether @name is a section: "log". */
+static bool is_section(const char *name) {
+        size_t len = strlen(name);
+
+        for (size_t i = 0; i < N_KEYS; i++)
+                if (strncmp(keys[i].name, name, len) == 0 && keys[i].name[len] == '.')
+                        return true;
+        return false;
+}
+
+static bool find_word(const char *const words[], size_t n_words, const char *text, unsigned *ret_index) {
+        for (size_t i = 0; i < n_words; i++)
+                if (str_equal(words[i], text)) {
+                        *ret_index = (unsigned) i;
+                        return true;
+                }
+        return false;
+}
+
+static bool parse_number(const char *text, uint64_t *ret_number, const char **ret_end) {
+        char *end;
+
+        if (!ascii_is_digit(text[0]))
+                return false;
+
+        errno = 0;
+        *ret_number = strtoull(text, &end, 10);
+        *ret_end = end;
+        return errno == 0;
+}
+
+static bool parse_size(const char *text, uint64_t *ret_size) {
+        static const char *const units[] = { "", "KiB", "MiB", "GiB", "TiB" };
+        const char *end;
+        uint64_t number;
+        unsigned unit;
+
+        if (!parse_number(text, &number, &end) || !find_word(units, sizeof(units) / sizeof(units[0]), end, &unit) ||
+            number > UINT64_MAX >> (10 * unit))
+                return false;
+
+        *ret_size = number << (10 * unit);
+        return true;
+}
+
+/* Sets what @key is for from @text. Returns what is wrong with it, NULL for nothing. */
+static const char *set_value(Config *config, const ConfigKey *key, const char *text) {
+        void *field = config_field(config, key);
+        const char *end;
+        uint64_t number = 0;
+        unsigned index;
+
+        switch (key->type) {
+        case CONFIG_TEXT:
+                if (text[0] == '\0')
+                        return "is empty";
+                free(*(char **) field);
+                *(char **) field = xstrdup(text);
+                return NULL;
+        case CONFIG_BOOL:
+                if (!str_equal(text, "true") && !str_equal(text, "false"))
+                        return "is neither true nor false";
+                *(bool *) field = text[0] == 't';
+                return NULL;
+        case CONFIG_LOG_LEVEL:
+                if (!find_word(log_levels, sizeof(log_levels) / sizeof(log_levels[0]), text, &index))
+                        return "is none of debug, info, warning and error";
+                *(LogLevel *) field = (LogLevel) index;
+                return NULL;
+        case CONFIG_LOG_FORMAT:
+                if (!find_word(log_formats, sizeof(log_formats) / sizeof(log_formats[0]), text, &index))
+                        return "is neither logfmt nor json";
+                *(LogFormat *) field = (LogFormat) index;
+                return NULL;
+        case CONFIG_COUNT:
+                if (!parse_number(text, &number, &end) || *end != '\0')
+                        return "is no number";
+                break;
+        case CONFIG_SIZE:
+                if (!parse_size(text, &number))
+                        return "is no size: write bytes, or a number with KiB, MiB, GiB or TiB";
+                break;
+        case CONFIG_DURATION: {
+                Duration duration;
+
+                if (duration_parse(text, strlen(text), &duration, NULL) < 0)
+                        return "is no duration: write 90s, 10m or 1h30m";
+                number = (uint64_t) duration.seconds * NSEC_PER_SEC + (uint64_t) duration.nanos;
+                break;
+        }
+        }
+
+        if (number < key->min)
+                return "is too small";
+        if (number > key->max)
+                return "is too large";
+
+        *(uint64_t *) field = number;
+        return NULL;
+}
+
+void config_init(Config *config) {
+        *config = (Config){};
+        for (size_t i = 0; i < N_KEYS; i++) {
+                const char *problem = keys[i].standard ? set_value(config, &keys[i], keys[i].standard) : NULL;
+
+                assert(!problem);
+        }
+}
+
+void config_clear(Config *config) {
+        for (size_t i = 0; i < N_KEYS; i++)
+                if (keys[i].type == CONFIG_TEXT)
+                        free(*(char **) config_field(config, &keys[i]));
+        *config = (Config){};
+}
+
+/* The state of a reader: a file is a mapping of keys, and of sections that are mappings of keys. */
+typedef struct Reader {
+        Config *config;
+        const char *name;
+        char section[128]; /* empty: none */
+        char key[128];     /* whose value comes next; empty: a key comes next */
+        unsigned depth;
+        bool seen[N_KEYS];
+        StringBuilder problems;
+} Reader;
+
+static void problem(Reader *reader, const yaml_mark_t *mark, const char *what, const char *why) {
+        string_builder_appendf(&reader->problems, "%s%s:%zu: %s %s", reader->problems.len > 0 ? "\n" : "", reader->name,
+                               mark->line + 1, what, why);
+}
+
+static void read_value(Reader *reader, const yaml_mark_t *mark, const char *text) {
+        const ConfigKey *key = find_key(reader->key);
+        const char *wrong;
+
+        if (!key && is_section(reader->key) && text[0] == '\0')
+                return; /* all its keys are left out */
+        if (!key) {
+                problem(reader, mark, reader->key, is_section(reader->key) ? "is a section of keys" : "is no key");
+                return;
+        }
+        if (reader->seen[key - keys]) {
+                problem(reader, mark, key->name, "is there twice");
+                return;
+        }
+
+        reader->seen[key - keys] = true;
+        wrong = set_value(reader->config, key, text);
+        if (wrong)
+                problem(reader, mark, key->name, wrong);
+}
+
+static void read_scalar(Reader *reader, const yaml_event_t *event) {
+        const char *text = (const char *) event->data.scalar.value;
+        int len;
+
+        if (strlen(text) != event->data.scalar.length) {
+                problem(reader, &event->start_mark, "a text", "contains NUL");
+                return;
+        }
+        if (reader->depth == 0) {
+                /* A file without a single key. */
+                if (text[0] != '\0')
+                        problem(reader, &event->start_mark, "this", "is no list of keys and values");
+                return;
+        }
+        if (reader->key[0] != '\0') {
+                read_value(reader, &event->start_mark, text);
+                reader->key[0] = '\0';
+                return;
+        }
+
+        len = snprintf(reader->key, sizeof(reader->key), "%s%s%s", reader->section, reader->section[0] ? "." : "",
+                       text);
+        if (len >= (int) sizeof(reader->key) || text[0] == '\0')
+                snprintf(reader->key, sizeof(reader->key), "?");
+}
+
+static void read_mapping(Reader *reader, const yaml_event_t *event) {
+        if (++reader->depth == 1)
+                return;
+
+        if (reader->depth > 2 || !is_section(reader->key)) {
+                problem(reader, &event->start_mark, reader->key, "is no section");
+                snprintf(reader->section, sizeof(reader->section), "?");
+        } else
+                snprintf(reader->section, sizeof(reader->section), "%s", reader->key);
+        reader->key[0] = '\0';
+}
+
+/* Takes one event of the parser. Returns false at the end. */
+static bool read_event(Reader *reader, const yaml_event_t *event) {
+        switch (event->type) {
+        case YAML_SCALAR_EVENT:
+                read_scalar(reader, event);
+                return true;
+        case YAML_MAPPING_START_EVENT:
+                read_mapping(reader, event);
+                return true;
+        case YAML_MAPPING_END_EVENT:
+                reader->depth--;
+                reader->section[0] = reader->key[0] = '\0';
+                return true;
+        case YAML_SEQUENCE_START_EVENT:
+        case YAML_ALIAS_EVENT:
+                problem(reader, &event->start_mark, reader->key[0] ? reader->key : "this", "is not a single value");
+                return false;
+        case YAML_STREAM_END_EVENT:
+                return false;
+        default:
+                return true;
+        }
+}
+
+int config_parse(Config *config, const char *name, const char *text, size_t len, HutchError *err) {
+        _cleanup_(string_builder_clear) StringBuilder problems = {};
+        Reader reader = { .config = config, .name = name };
+        yaml_parser_t parser;
+        bool more = true;
+
+        if (!yaml_parser_initialize(&parser))
+                return error_set(err, -ENOMEM, "HOST_EXHAUSTED", "no memory to read %s", name);
+
+        yaml_parser_set_input_string(&parser, (const unsigned char *) text, len);
+        while (more) {
+                yaml_event_t event;
+
+                if (!yaml_parser_parse(&parser, &event)) {
+                        problem(&reader, &parser.problem_mark,
+                                "this is no YAML:", parser.problem ? parser.problem : "it cannot be read");
+                        break;
+                }
+                more = read_event(&reader, &event);
+                yaml_event_delete(&event);
+        }
+        yaml_parser_delete(&parser);
+
+        problems = reader.problems;
+        return problems.len > 0 ? error_set(err, -EINVAL, "FIELD_INVALID", "%s", problems.text) : 0;
+}
+
+int config_read(Config *config, const char *path, HutchError *err) {
+        _cleanup_free_ char *text = malloc(CONFIG_SIZE_MAX + 1);
+        FILE *file = fopen(path, "re");
+        const char *name = strrchr(path, '/');
+        size_t len;
+        int r;
+
+        if (!file || !text) {
+                r = file ? -ENOMEM : -errno;
+                if (file)
+                        (void) fclose(file);
+                return error_set(err, r, "FILE_NOT_FOUND", "cannot read %s: %s", path, strerror(-r));
+        }
+
+        len = fread(text, 1, CONFIG_SIZE_MAX + 1, file);
+        r = ferror(file) ? -EIO : 0;
+        (void) fclose(file);
+        if (r < 0 || len > CONFIG_SIZE_MAX)
+                return error_set(err, r < 0 ? r : -EFBIG, "FIELD_INVALID", "cannot read %s: it is %s", path,
+                                 r < 0 ? "unreadable" : "larger than 1 MiB");
+
+        return config_parse(config, name ? name + 1 : path, text, len, err);
+}
+
+static void print_about(FILE *file, const char *indent, const char *about) {
+        for (const char *line = about; line && *line;) {
+                size_t len = strcspn(line, "\n");
+
+                (void) fprintf(file, "%s# %.*s\n", indent, (int) len, line);
+                line += len + (line[len] == '\n');
+        }
+}
+
+void config_print_reference(FILE *file) {
+        char section[64] = "";
+
+        (void) fprintf(
+                file,
+                "# The configuration of hutchd, with every default. Lines that begin with \"#\" are comments; a key\n"
+                "# that is left out has the value shown. \"r\" behind a key: read again on SIGHUP.\n");
+        for (size_t i = 0; i < N_KEYS; i++) {
+                const ConfigKey *key = &keys[i];
+                const char *dot = strchr(key->name, '.'), *name = dot ? dot + 1 : key->name;
+                int len = dot ? (int) (dot - key->name) : 0;
+
+                if (len > 0 && (strncmp(section, key->name, (size_t) len) != 0 || section[len] != '\0')) {
+                        snprintf(section, sizeof(section), "%.*s", len, key->name);
+                        (void) fprintf(file, "\n%s:\n", section);
+                } else if (len == 0 || key->about)
+                        (void) fprintf(file, "\n");
+                print_about(file, dot ? "  " : "", key->about);
+                (void) fprintf(file, "%s%s%s: %s%s\n", dot ? "  " : "", key->standard ? "" : "# ", name,
+                               key->standard ? key->standard : "…", key->fixed ? "" : " # r");
+        }
+}
+
+/* Tells whether @a and @b have the same value for @key. */
+static bool same_value(const Config *a, const Config *b, const ConfigKey *key) {
+        if (key->type == CONFIG_TEXT)
+                return str_equal(*(char **) config_field(a, key), *(char **) config_field(b, key));
+
+        return *(uint64_t *) config_field(a, key) == *(uint64_t *) config_field(b, key);
+}
+
+char *config_fixed_changes(const Config *old, const Config *new) {
+        StringBuilder names = {};
+
+        for (size_t i = 0; i < N_KEYS; i++)
+                if (keys[i].fixed && !same_value(old, new, &keys[i]))
+                        string_builder_appendf(&names, "%s%s", names.len > 0 ? ", " : "", keys[i].name);
+        return names.len > 0 ? string_builder_take(&names) : NULL;
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <stdbool.h>
+
+#include "base/error.h"
+#include "daemon/config.h"
+
+/* The daemon: everything put together, on one loop, from its start to its end. */
+
+typedef struct DaemonOptions {
+        const char *socket_flag; /* NULL: not given */
+        const char *state_flag;
+        const char *config_path;
+        bool config_required; /* somebody named the file */
+} DaemonOptions;
+
+/* Serves until a signal ends it (SIGTERM, SIGINT: calls may finish; a second one: at once). SIGHUP has it read its
+ * configuration again. Returns 0, or a negative errno when it could not begin. */
+int daemon_run(Config *config, const DaemonOptions *options, HutchError *err) __attribute__((nonnull(1, 2)));
+
+/* Reads the configuration as the daemon does. */
+int daemon_read_config(Config *config, const DaemonOptions *options, HutchError *err) __attribute__((nonnull(1, 2)));

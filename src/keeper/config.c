@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What lives here: reading KeeperConfig from its memfd and checking what the keeper's safety depends on. What does not:
+ * what it is used for. */
+
+#include "keeper/config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "contract/hutch/keeper/v1/keeper.pb-c.h"
+#include "rpc/protobuf.h"
+
+typedef Hutch__Keeper__V1__KeeperConfig ConfigMessage;
+
+#define SEALS (F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE)
+#define MESSAGE_CAP (4 * KEEPER_CONFIG_SIZE_MAX) /* what it may unfold to */
+#define ID_MAX 200
+#define PATH_LEN_MAX 4000 /* leaves room for the names that are put behind it */
+#define START_TIMEOUT_DEFAULT (60 * NSEC_PER_SEC)
+#define START_TIMEOUT_MAX_SECONDS 3600
+#define UID_RANGE_MIN 65536u
+
+static int refuse(HutchError *err, const char *what) {
+        return error_set(err, -EINVAL, "INTERNAL", "the keeper's configuration is refused: %s", what);
+}
+
+/* Whether @path is absolute and names its folder plainly: no empty, "." or ".." component, and not the root itself. */
+static bool path_is_plain(const char *path) {
+        size_t len = strlen(path);
+        if (len < 2 || len > PATH_LEN_MAX || path[0] != '/')
+                return false;
+
+        for (const char *at = path; *at == '/';) {
+                const char *name = at + 1;
+                size_t name_len = strcspn(name, "/");
+                if (name_len == 0 || name_len > 255 || (name_len == 1 && name[0] == '.') ||
+                    (name_len == 2 && name[0] == '.' && name[1] == '.'))
+                        return false;
+                at = name + name_len;
+        }
+        return true;
+}
+
+static bool uid_range_is_valid(uint32_t base, uint32_t count) {
+        if (base == 0)
+                return false;
+        if (count == 1)
+                return base == geteuid();
+        return count >= UID_RANGE_MIN && count <= UINT32_MAX - base;
+}
+
+static int check(const ConfigMessage *message, HutchError *err) {
+        if (message->sandbox_id[0] == '\0' || strlen(message->sandbox_id) > ID_MAX || strchr(message->sandbox_id, '/'))
+                return refuse(err, "the sandbox's id is none");
+        if (!path_is_plain(message->state_folder))
+                return refuse(err, "the state folder's path is not absolute and plain");
+        if (message->cgroup[0] != '\0' && !path_is_plain(message->cgroup))
+                return refuse(err, "the cgroup's path is not absolute and plain");
+        if (!path_is_plain(message->workspace))
+                return refuse(err, "the workspace's path is not absolute and plain");
+        if (!uid_range_is_valid(message->uid_base, message->uid_count))
+                return refuse(err, "the range of uids is none");
+        if (message->n_layers > 0 || message->n_mounts > 0)
+                return error_set(err, -EOPNOTSUPP, "FEATURE_UNSUPPORTED", "layers and mounts are not supported");
+        if (message->start_timeout &&
+            (message->start_timeout->seconds < 0 || message->start_timeout->seconds > START_TIMEOUT_MAX_SECONDS ||
+             message->start_timeout->nanos < 0 || message->start_timeout->nanos >= (int32_t) NSEC_PER_SEC))
+                return refuse(err, "the time for starting is out of range");
+        return 0;
+}
+
+/* Where hutchd has its sandboxes/ID there is images/ beside sandboxes/. */
+static char *image_folder_of(const char *state_folder) {
+        size_t len = strlen(state_folder);
+        for (int i = 0; i < 2; i++)
+                while (len > 0 && state_folder[--len] != '/')
+                        ;
+        char *folder;
+        if (asprintf(&folder, "%.*s/images", (int) len, state_folder) < 0)
+                abort();
+        return folder;
+}
+
+static KeeperConfig *config_new(const ConfigMessage *message) {
+        const Hutch__Keeper__V1__KeeperLimits *limits = message->limits;
+        const Google__Protobuf__Duration *timeout = message->start_timeout;
+
+        KeeperConfig *config = new0(KeeperConfig, 1);
+        config->sandbox_id = xstrdup(message->sandbox_id);
+        config->state_folder = xstrdup(message->state_folder);
+        config->image_folder = image_folder_of(message->state_folder);
+        config->cgroup = message->cgroup[0] != '\0' ? xstrdup(message->cgroup) : NULL;
+        config->workspace = xstrdup(message->workspace);
+        config->uid_base = message->uid_base;
+        config->uid_count = message->uid_count;
+        if (timeout)
+                config->start_timeout = (uint64_t) timeout->seconds * NSEC_PER_SEC + (uint64_t) timeout->nanos;
+        if (config->start_timeout == 0)
+                config->start_timeout = START_TIMEOUT_DEFAULT;
+        if (limits) {
+                config->tmp_bytes = limits->tmp_bytes;
+                config->max_open_files = limits->max_open_files;
+                config->read_only_root = limits->read_only_root;
+                config->tmp_noexec = limits->tmp_noexec;
+        }
+        return config;
+}
+
+/* Reads all of the memfd, without moving its offset. */
+static int read_sealed(int fd, uint8_t **ret_bytes, size_t *ret_len, HutchError *err) {
+        int seals = fcntl(fd, F_GET_SEALS);
+        if (seals < 0)
+                return error_set(err, -errno, "INTERNAL", "the keeper's configuration is not in a memfd");
+        if ((seals & SEALS) != SEALS)
+                return refuse(err, "it is not sealed");
+
+        struct stat st;
+        if (fstat(fd, &st) < 0)
+                return error_set(err, -errno, "INTERNAL", "cannot look at the keeper's configuration");
+        if (st.st_size <= 0 || st.st_size > KEEPER_CONFIG_SIZE_MAX)
+                return refuse(err, "it is empty or too large");
+
+        _cleanup_free_ uint8_t *bytes = new0(uint8_t, (size_t) st.st_size);
+        if (pread(fd, bytes, (size_t) st.st_size, 0) != st.st_size)
+                return error_set(err, -EIO, "INTERNAL", "cannot read the keeper's configuration");
+        *ret_bytes = TAKE_PTR(bytes);
+        *ret_len = (size_t) st.st_size;
+        return 0;
+}
+
+int keeper_config_read(int fd, KeeperConfig **ret_config, HutchError *err) {
+        _cleanup_free_ uint8_t *bytes = NULL;
+        size_t len = 0;
+        int r = read_sealed(fd, &bytes, &len, err);
+        if (r < 0)
+                return r;
+
+        _cleanup_(protobuf_freep) ProtobufCMessage *message = NULL;
+        r = protobuf_unpack(&hutch__keeper__v1__keeper_config__descriptor, bytes, len, MESSAGE_CAP, &message);
+        if (r < 0)
+                return error_set(err, r, "INTERNAL", "the keeper's configuration is no message");
+        r = check((const ConfigMessage *) message, err);
+        if (r < 0)
+                return r;
+        *ret_config = config_new((const ConfigMessage *) message);
+        return 0;
+}
+
+KeeperConfig *keeper_config_free(KeeperConfig *config) {
+        if (!config)
+                return NULL;
+        free(config->sandbox_id);
+        free(config->state_folder);
+        free(config->image_folder);
+        free(config->cgroup);
+        free(config->workspace);
+        free(config);
+        return NULL;
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+
+/* What a keeper is told at its start: hutch.keeper.v1.KeeperConfig in a sealed memfd.
+ *
+ * hutchd has checked all of it. What the keeper's safety depends on is checked again: that nobody can change it any
+ * more, its size, that paths are absolute and plain, that the range of uids is one. What this keeper cannot do yet
+ * (layers, mounts) is refused. */
+
+#define KEEPER_CONFIG_SIZE_MAX (1024 * 1024)
+
+typedef struct KeeperConfig {
+        char *sandbox_id;
+        char *state_folder;
+        char *image_folder; /* of all sandboxes of this daemon; on the same file system */
+        char *cgroup;       /* NULL: there are no cgroups here */
+        char *workspace;    /* inside */
+        uint32_t uid_base;
+        uint32_t uid_count;      /* 1: without root; the one uid is AGENT_UID inside */
+        uint64_t start_timeout;  /* nanoseconds, never 0 */
+        uint64_t tmp_bytes;      /* 0: /tmp is a folder of the root */
+        uint32_t max_open_files; /* 0: as the keeper has it */
+        bool read_only_root;
+        bool tmp_noexec;
+} KeeperConfig;
+
+#define AGENT_UID 1000u /* inside: who execs run as unless they say otherwise */
+
+/* Reads the configuration from @fd, which stays open. The caller frees it. */
+int keeper_config_read(int fd, KeeperConfig **ret_config, HutchError *err) __attribute__((nonnull(2)));
+
+/* Frees @config, which may be NULL. Returns NULL. */
+KeeperConfig *keeper_config_free(KeeperConfig *config);
+DEFINE_CLEANUP(KeeperConfig *, keeper_config_free);

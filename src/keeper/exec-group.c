@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What lives here: the processes of one exec as a group: a cgroup, or what process-tree.h finds. What does not:
+ * starting them (spawn.c), when to end them. */
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/strings.h"
+#include "keeper/cgroup.h"
+#include "keeper/kept-sandbox.h"
+#include "keeper/process-tree.h"
+
+static int fail(HutchError *err, int r) {
+        return error_set(err, r,
+                         r == -ENOSPC || r == -ENOMEM || r == -EMFILE || r == -EAGAIN ? "HOST_EXHAUSTED" : "INTERNAL",
+                         "cannot make a cgroup for the exec: %s", strerror(-r));
+}
+
+int exec_group_new(KeptSandbox *sandbox, const char *exec_id, ExecGroup **ret_group, HutchError *err) {
+        _cleanup_(exec_group_freep) ExecGroup *group = new0(ExecGroup, 1);
+        group->sandbox = sandbox;
+        group->cgroup = group->events = -1;
+        if (sandbox->cgroup >= 0) {
+                /* The prefix keeps ids apart from `init` and from the names that the kernel has for itself. */
+                _cleanup_free_ char *name = NULL;
+                if (asprintf(&name, "exec-%s", exec_id) < 0)
+                        return fail(err, -ENOMEM);
+                int r = cgroup_add(sandbox->cgroup, name, &group->cgroup);
+                if (r < 0)
+                        return fail(err, r);
+                group->name = TAKE_PTR(name);
+                group->events = openat(group->cgroup, "cgroup.events", O_RDONLY | O_CLOEXEC);
+                if (group->events < 0)
+                        return fail(err, -errno);
+        }
+        *ret_group = TAKE_PTR(group);
+        return 0;
+}
+
+ExecGroup *exec_group_free(ExecGroup *group) {
+        if (!group)
+                return NULL;
+        fd_close(group->events);
+        fd_close(group->cgroup);
+        if (group->name)
+                (void) unlinkat(group->sandbox->cgroup, group->name, AT_REMOVEDIR);
+        free(group->name);
+        free(group);
+        return NULL;
+}
+
+/* Whether the process @pid is in the group. */
+static bool has_process(const ExecGroup *group, pid_t pid) {
+        char path[64], text[8192];
+        (void) snprintf(path, sizeof(path), "/proc/%d/cgroup", (int) pid);
+        _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (fd < 0)
+                return false;
+        ssize_t n = read(fd, text, sizeof(text) - 1);
+        if (n <= 0)
+                return false;
+        text[n] = '\0';
+
+        /* The line of the v2 tree is the last one. */
+        const char *sandbox_name = strrchr(group->sandbox->config->cgroup, '/');
+        char end[1024];
+        (void) snprintf(end, sizeof(end), "%s/%s\n", sandbox_name, group->name);
+        return str_has_suffix(text, end);
+}
+
+/* Signals @pid if it is in the group. Its number may have passed on to another process since it was read: what is
+ * looked at is the process that the pidfd holds, or that one is dead and gets nothing. */
+static void signal_process(const ExecGroup *group, pid_t pid, int number) {
+        _cleanup_close_ int pidfd = (int) syscall(SYS_pidfd_open, pid, 0);
+        if (pidfd >= 0 && has_process(group, pid))
+                (void) syscall(SYS_pidfd_send_signal, pidfd, number, NULL, 0);
+}
+
+int exec_group_signal(ExecGroup *group, int number) {
+        if (group->cgroup < 0)
+                return process_tree_signal(group->main_pid, number);
+        int fd = openat(group->cgroup, "cgroup.procs", O_RDONLY | O_CLOEXEC);
+        if (fd < 0)
+                return -errno;
+        FILE *file = fdopen(fd, "re");
+        if (!file) {
+                int r = -errno;
+                fd_close(fd);
+                return r;
+        }
+        for (char line[32]; fgets(line, sizeof(line), file);) {
+                pid_t pid = (pid_t) strtol(line, NULL, 10);
+                if (pid > 0)
+                        signal_process(group, pid, number);
+        }
+        (void) fclose(file);
+        return 0;
+}
+
+int exec_group_kill(ExecGroup *group) {
+        if (group->cgroup < 0)
+                return process_tree_kill(group->main_pid);
+        return cgroup_write(group->cgroup, "cgroup.kill", "1");
+}
+
+bool exec_group_is_populated(ExecGroup *group) {
+        if (group->cgroup < 0)
+                return process_tree_is_populated(group->main_pid);
+        /* Reading this descriptor is also what makes it poll for the next change. */
+        char text[256];
+        ssize_t n = pread(group->events, text, sizeof(text) - 1, 0);
+        if (n < 0)
+                return false;
+        text[n] = '\0';
+        return strstr(text, "populated 1") != NULL;
+}
+
+int exec_group_events_fd(const ExecGroup *group) {
+        return group->events;
+}
+
+uint64_t exec_group_cpu_time(const ExecGroup *group) {
+        uint64_t value;
+        if (group->cgroup < 0 || cgroup_read(group->cgroup, "cpu.stat", "usage_usec", &value) < 0)
+                return 0;
+        return value * NSEC_PER_USEC;
+}
+
+uint64_t exec_group_peak_memory(const ExecGroup *group) {
+        uint64_t value;
+        if (group->cgroup < 0 || cgroup_read(group->cgroup, "memory.peak", NULL, &value) < 0)
+                return 0;
+        return value;
+}

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What lives here: the life of a sandbox's PID 1. What does not: what the keeper does for it from outside (sandbox.c),
+ * what it mounts (rootfs-enter.c). */
+
+#include "keeper/init.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <limits.h>
+#include <net/if.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "keeper/fd-pass.h"
+#include "keeper/kept-sandbox.h"
+#include "keeper/privileges.h"
+
+#define N_FDS (N_NAMESPACES + 1)
+
+static const char *const namespace_names[N_NAMESPACES] = {
+        [NAMESPACE_USER] = "user", [NAMESPACE_MOUNT] = "mnt", [NAMESPACE_NET] = "net",
+        [NAMESPACE_IPC] = "ipc",   [NAMESPACE_UTS] = "uts",   [NAMESPACE_PID] = "pid",
+};
+
+/* Makes the keeper's death this process's. Becoming somebody else undoes it. That the keeper is gone already shows when
+ * the report cannot be sent. */
+static int die_with_keeper(void) {
+        return prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 ? -errno : 0;
+}
+
+static int write_file(const char *path, const char *text) {
+        _cleanup_close_ int fd = open(path, O_WRONLY | O_CLOEXEC);
+        return fd < 0 ? -errno : fd_write_all(fd, text, strlen(text));
+}
+
+/* Without root: maps the keeper's own uid and gid, which anybody may. The files are this process's only while it is
+ * dumpable; nobody is inside yet who could make use of that. */
+static int map_own_ids(uid_t uid, gid_t gid) {
+        char uids[32], gids[32];
+        (void) snprintf(uids, sizeof(uids), "%u %u 1\n", AGENT_UID, (unsigned) uid);
+        (void) snprintf(gids, sizeof(gids), "%u %u 1\n", AGENT_UID, (unsigned) gid);
+        if (prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0)
+                return -errno;
+        int r = write_file("/proc/self/setgroups", "deny");
+        if (r >= 0)
+                r = write_file("/proc/self/uid_map", uids);
+        if (r >= 0)
+                r = write_file("/proc/self/gid_map", gids);
+        return prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ? -errno : r;
+}
+
+static int become_owner(const KeeperConfig *config) {
+        uid_t id = config->uid_count > 1 ? 0 : AGENT_UID;
+        if (config->uid_count > 1 && setgroups(0, NULL) < 0)
+                return -errno;
+        if (setresgid(id, id, id) < 0 || setresuid(id, id, id) < 0)
+                return -errno;
+        return die_with_keeper();
+}
+
+static int raise_loopback(void) {
+        _cleanup_close_ int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+        if (fd < 0)
+                return -errno;
+        struct ifreq request = { .ifr_name = "lo", .ifr_flags = IFF_UP };
+        return ioctl(fd, SIOCSIFFLAGS, &request) < 0 ? -errno : 0;
+}
+
+static int set_host_name(const char *id) {
+        return sethostname(id, strnlen(id, 63)) < 0 ? -errno : 0;
+}
+
+static int open_namespaces(int fds[static N_NAMESPACES]) {
+        _cleanup_close_ int folder = open("/proc/self/ns", O_PATH | O_DIRECTORY | O_CLOEXEC);
+        if (folder < 0)
+                return -errno;
+        for (int i = 0; i < N_NAMESPACES; i++) {
+                fds[i] = openat(folder, namespace_names[i], O_RDONLY | O_CLOEXEC);
+                if (fds[i] < 0)
+                        return -errno;
+        }
+        return 0;
+}
+
+static int open_ptmx(int *ret_fd) {
+        int fd = open("/dev/pts/ptmx", O_PATH | O_CLOEXEC);
+        if (fd < 0)
+                return -errno;
+        *ret_fd = fd;
+        return 0;
+}
+
+/* What can be done while the keeper does its part. The network is the most costly of the namespaces. */
+static int set_up_first(const KeeperConfig *config, int fds[static N_NAMESPACES], const char **ret_what) {
+        *ret_what = "a life of its own";
+        umask(0);
+        if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 || prctl(PR_SET_NAME, "init", 0, 0, 0) < 0)
+                return -errno;
+        int r = die_with_keeper();
+        if (r < 0)
+                return r;
+        *ret_what = "its network";
+        if (unshare(CLONE_NEWNET | CLONE_NEWCGROUP) < 0)
+                return -errno;
+        r = raise_loopback();
+        if (r < 0)
+                return r;
+        *ret_what = "its host name";
+        r = set_host_name(config->sandbox_id);
+        if (r < 0)
+                return r;
+        *ret_what = "its namespaces";
+        return open_namespaces(fds);
+}
+
+/* Makes the sandbox. @gid is the keeper's. @ret_what: what it is at, in case of failure. */
+static int set_up(const KeeperConfig *config, Rootfs *rootfs, int socket, gid_t gid, int fds[static N_FDS],
+                  const char **ret_what) {
+        int r = set_up_first(config, fds, ret_what);
+        if (r < 0)
+                return r;
+        *ret_what = "its files";
+        r = rootfs_receive(rootfs, socket);
+        if (r < 0)
+                return r;
+        *ret_what = "its uids";
+        r = config->uid_count == 1 ? map_own_ids(config->uid_base, gid) : 0;
+        if (r >= 0)
+                r = become_owner(config);
+        if (r < 0)
+                return r;
+
+        r = rootfs_enter(rootfs, ret_what);
+        if (r < 0)
+                return r;
+        *ret_what = "its terminals";
+        r = open_ptmx(&fds[N_NAMESPACES]);
+        if (r < 0)
+                return r;
+        *ret_what = "its privileges";
+        r = privileges_drop();
+        return r < 0 ? r : die_with_keeper();
+}
+
+void init_run(const KeeperConfig *config, Rootfs *rootfs, int socket, gid_t gid) {
+        int fds[N_FDS];
+        const char *what = "";
+        InitReport report = {};
+        signals_reset();
+        int r = set_up(config, rootfs, socket, gid, fds, &what);
+        if (r < 0) {
+                report.error = -r;
+                (void) snprintf(report.what, sizeof(report.what), "%s", what);
+        }
+        /* The kernel reaps for a parent that ignores its children's ends, so that PID 1 need not even wake up. */
+        (void) signal(SIGCHLD, SIG_IGN);
+        r = fds_send(socket, &report, sizeof(report), fds, report.error == 0 ? N_FDS : 0);
+        if (r < 0 || report.error != 0)
+                _exit(1);
+
+        (void) close_range(0, UINT_MAX, 0);
+        for (;;)
+                (void) pause();
+}

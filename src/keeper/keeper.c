@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What lives here: the states of the sandbox, the list of execs, and the end of everything. What does not: the life of
+ * an exec (exec.c), the kernel's side of the sandbox (sandbox.h), and who is told (service.c). */
+
+#include "keeper/keeper.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/strings.h"
+#include "keeper/loop.h"
+#include "model/reason.h"
+
+#define GIVE_UP_AFTER (10 * NSEC_PER_SEC) /* after the KILL, for processes that the kernel does not let go */
+
+/* Processes of an exec that has ended. */
+struct LeftOver {
+        Keeper *keeper;
+        ExecGroup *group;
+        Watch *watch;
+        LeftOver *next, **at; /* in the list, and what points to it there */
+};
+
+static void keeper_end_if_empty(Keeper *keeper);
+
+static void keeper_set_state(Keeper *keeper, KeeperState state) {
+        keeper->state = state;
+        keeper->state_change = ++keeper->n_changes;
+        keeper->events->changed(keeper->events->user);
+}
+
+/* ---- The list ---- */
+
+static void list_remove(Keeper *keeper, KeptExec *exec) {
+        ExecLink *link = kept_exec_link(exec);
+
+        *(link->prev ? &kept_exec_link(link->prev)->next : &keeper->first) = link->next;
+        *(link->next ? &kept_exec_link(link->next)->prev : &keeper->last) = link->prev;
+}
+
+static void list_append(Keeper *keeper, KeptExec *exec) {
+        ExecLink *link = kept_exec_link(exec);
+
+        *link = (ExecLink){ .prev = keeper->last, .change = ++keeper->n_changes };
+        *(keeper->last ? &kept_exec_link(keeper->last)->next : &keeper->first) = exec;
+        keeper->last = exec;
+}
+
+static void on_exec_changed(KeptExec *exec, void *user) {
+        Keeper *keeper = user;
+
+        list_remove(keeper, exec);
+        list_append(keeper, exec);
+        keeper->events->changed(keeper->events->user);
+        keeper_end_if_empty(keeper);
+}
+
+KeptExec *keeper_find_exec(const Keeper *keeper, const char *id) {
+        for (KeptExec *exec = keeper->last; exec; exec = kept_exec_link(exec)->prev)
+                if (str_equal(kept_exec_id(exec), id))
+                        return exec;
+
+        return NULL;
+}
+
+static bool execs_have_ended(const Keeper *keeper) {
+        for (KeptExec *exec = keeper->last; exec; exec = kept_exec_link(exec)->prev)
+                if (!kept_exec_has_ended(exec))
+                        return false;
+
+        return true;
+}
+
+/* ---- What execs leave running ---- */
+
+static void left_over_free(LeftOver *left_over) {
+        *left_over->at = left_over->next;
+        if (left_over->next)
+                left_over->next->at = left_over->at;
+        watch_free(left_over->watch);
+        exec_group_free(left_over->group);
+        free(left_over);
+}
+
+static void on_left_over_changed(void *user) {
+        LeftOver *left_over = user;
+        Keeper *keeper = left_over->keeper;
+
+        if (exec_group_is_populated(left_over->group))
+                return;
+
+        left_over_free(left_over);
+        keeper_end_if_empty(keeper);
+}
+
+/* They run on, but are known, so that they hear of the end of the sandbox. */
+static void on_left_over(ExecGroup *group, void *user) {
+        Keeper *keeper = user;
+        LeftOver *left_over = new0(LeftOver, 1);
+        int fd = exec_group_events_fd(group);
+
+        *left_over =
+                (LeftOver){ .keeper = keeper, .group = group, .next = keeper->left_over, .at = &keeper->left_over };
+        if (left_over->next)
+                left_over->next->at = &left_over->next;
+        keeper->left_over = left_over;
+        if (fd >= 0)
+                left_over->watch = watch_new(keeper->loop, fd, UV_PRIORITIZED, on_left_over_changed, left_over);
+        if (!left_over->watch)
+                left_over_free(left_over);
+        else if (keeper->ending)
+                (void) exec_group_signal(group, SIGTERM);
+}
+
+/* ---- The end ---- */
+
+static void keeper_end(Keeper *keeper) {
+        keeper->stop_alarm = alarm_free(keeper->stop_alarm);
+        keeper->init_watch = watch_free(keeper->init_watch);
+        for (LeftOver *left_over = keeper->left_over, *next; left_over; left_over = next) {
+                next = left_over->next;
+                left_over_free(left_over);
+        }
+        keeper->owner.sandbox = keeper->sandbox = sandbox_destroy(keeper->sandbox);
+        log_info("sandbox gone", LOG_STR("sandbox", keeper->config->sandbox_id));
+        keeper->events->gone(keeper->events->user);
+}
+
+static void keeper_end_if_empty(Keeper *keeper) {
+        if (keeper->ending && keeper->stop_alarm && !keeper->left_over && execs_have_ended(keeper))
+                keeper_end(keeper);
+}
+
+static void on_stop_alarm(void *user) {
+        Keeper *keeper = user;
+        bool killed = keeper->stop_at == 0;
+
+        for (LeftOver *left_over = keeper->left_over; left_over; left_over = left_over->next)
+                (void) exec_group_kill(left_over->group);
+        if (!killed) {
+                keeper->stop_at = 0;
+                alarm_set(keeper->stop_alarm, GIVE_UP_AFTER);
+                return;
+        }
+
+        log_error("processes do not end", LOG_STR("sandbox", keeper->config->sandbox_id));
+        /* Each change moves an exec to the end of the list: those that have not ended come first in time. */
+        while (!execs_have_ended(keeper))
+                for (KeptExec *exec = keeper->first; exec; exec = kept_exec_link(exec)->next)
+                        if (!kept_exec_has_ended(exec)) {
+                                kept_exec_give_up(exec);
+                                break;
+                        }
+        if (keeper->stop_alarm)
+                keeper_end(keeper);
+}
+
+/* Has everything end: TERM at once, KILL after @grace. */
+static void keeper_begin_end(Keeper *keeper, uint64_t grace) {
+        uint64_t now = clock_monotonic_ns(), stop_at = grace < UINT64_MAX - now ? now + grace : UINT64_MAX;
+
+        if (!keeper->ending) {
+                keeper->ending = true;
+                keeper->stop_at = UINT64_MAX;
+                keeper->stop_alarm = alarm_new(keeper->loop, on_stop_alarm, keeper);
+                for (LeftOver *left_over = keeper->left_over; left_over; left_over = left_over->next)
+                        (void) exec_group_signal(left_over->group, SIGTERM);
+        }
+        if (!keeper->stop_alarm || stop_at > keeper->stop_at)
+                return;
+
+        keeper->stop_at = stop_at;
+        alarm_set(keeper->stop_alarm, grace);
+        /* None of them changes before the loop has run. */
+        for (KeptExec *exec = keeper->first; exec; exec = kept_exec_link(exec)->next)
+                kept_exec_kill(exec, EXEC_END_CAUSE_SHUTDOWN, grace);
+        keeper_end_if_empty(keeper);
+}
+
+void keeper_stop(Keeper *keeper, uint64_t grace) {
+        _cleanup_(error_clear) HutchError err = {};
+
+        if (keeper->state == KEEPER_PAUSED && sandbox_set_frozen(keeper->sandbox, false, &err) < 0)
+                log_warning("cannot thaw", LOG_STR("error", error_message(&err)));
+        if (keeper->state != KEEPER_FAILED && keeper->state != KEEPER_STOPPING)
+                keeper_set_state(keeper, KEEPER_STOPPING);
+        keeper_begin_end(keeper, grace);
+}
+
+/* PID 1 is gone, and with it everything in the sandbox. */
+static void on_init_ended(void *user) {
+        _cleanup_(error_clear) HutchError err = {};
+        Keeper *keeper = user;
+
+        keeper->init_watch = watch_free(keeper->init_watch);
+        if (keeper->ending)
+                return;
+
+        reason_set(&err, -ESHUTDOWN, REASON_KEEPER_UNAVAILABLE, "the sandbox's first process was killed");
+        log_error("sandbox lost", LOG_STR("sandbox", keeper->config->sandbox_id));
+        failure_set(&keeper->failure, &err);
+        keeper_set_state(keeper, KEEPER_FAILED);
+        keeper_begin_end(keeper, 0);
+}
+
+/* ---- The start ---- */
+
+static int open_output_folder(const KeeperConfig *config, HutchError *err) {
+        _cleanup_close_ int folder = open(config->state_folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+        int fd = -1;
+
+        if (folder >= 0 && (mkdirat(folder, "output", 0700) == 0 || errno == EEXIST))
+                fd = openat(folder, "output", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (fd < 0)
+                return reason_set(err, -errno, reason_from_errno(-errno), "cannot open the folder for output: %s",
+                                  strerror(errno));
+        return fd;
+}
+
+int keeper_init(Keeper *keeper, uv_loop_t *loop, const KeeperConfig *config, const KeeperEvents *events,
+                HutchError *err) {
+        uint8_t random[INCARNATION_SIZE / 2];
+        int output_folder = open_output_folder(config, err);
+
+        if (output_folder < 0)
+                return output_folder;
+        if (getrandom(random, sizeof(random), 0) != sizeof(random)) {
+                fd_close(output_folder);
+                return reason_set(err, -EIO, REASON_IO_ERROR, "cannot get random numbers");
+        }
+
+        *keeper = (Keeper){
+                .loop = loop,
+                .config = config,
+                .events = events,
+                .state = KEEPER_STARTING,
+                .owner = {
+                        .loop = loop,
+                        .output_folder = output_folder,
+                        .changed = on_exec_changed,
+                        .left_over = on_left_over,
+                        .user = keeper,
+                },
+        };
+        for (size_t i = 0; i < sizeof(random); i++)
+                (void) snprintf(keeper->incarnation + 2 * i, 3, "%02x", random[i]);
+        return 0;
+}
+
+void keeper_build(Keeper *keeper) {
+        _cleanup_(error_clear) HutchError err = {};
+        int r = sandbox_build(keeper->config, &keeper->sandbox, &err);
+
+        if (r < 0) {
+                log_error("cannot build the sandbox", LOG_STR("sandbox", keeper->config->sandbox_id),
+                          LOG_STR("reason", err.reason), LOG_STR("error", error_message(&err)));
+                failure_set(&keeper->failure, &err);
+                keeper_set_state(keeper, KEEPER_FAILED);
+                return;
+        }
+
+        keeper->owner.sandbox = keeper->sandbox;
+        keeper->init_watch =
+                watch_new(keeper->loop, sandbox_init_pidfd(keeper->sandbox), UV_READABLE, on_init_ended, keeper);
+        log_info("sandbox runs", LOG_STR("sandbox", keeper->config->sandbox_id));
+        keeper_set_state(keeper, KEEPER_RUNNING);
+}
+
+/* ---- What others ask ---- */
+
+static int wrong_state(HutchError *err) {
+        return reason_set(err, -EBUSY, REASON_SANDBOX_WRONG_STATE, "the sandbox does not run");
+}
+
+int keeper_start_exec(Keeper *keeper, const ExecPlan *plan, KeptExec **ret_exec, HutchError *err) {
+        KeptExec *exec = keeper_find_exec(keeper, plan->id);
+        int r;
+
+        if (exec) {
+                *ret_exec = exec;
+                return 0;
+        }
+        if (keeper->state != KEEPER_RUNNING)
+                return wrong_state(err);
+        if (keeper->n_execs >= KEEPER_EXECS_MAX)
+                return reason_set(err, -EMFILE, REASON_HOST_EXHAUSTED, "the sandbox has %d execs: forget some",
+                                  KEEPER_EXECS_MAX);
+
+        r = kept_exec_start(&keeper->owner, plan, &exec, err);
+        if (r < 0)
+                return r;
+
+        list_append(keeper, exec);
+        keeper->n_execs++;
+        if (kept_exec_has_ended(exec))
+                keeper->events->changed(keeper->events->user);
+        *ret_exec = exec;
+        return 0;
+}
+
+int keeper_forget_exec(Keeper *keeper, const char *id, HutchError *err) {
+        KeptExec *exec = keeper_find_exec(keeper, id);
+
+        if (!exec)
+                return 0;
+        if (!kept_exec_has_ended(exec))
+                return reason_set(err, -EBUSY, REASON_EXEC_WRONG_STATE, "exec %s has not ended", id);
+
+        list_remove(keeper, exec);
+        keeper->n_execs--;
+        kept_exec_free(exec);
+        return 0;
+}
+
+int keeper_set_paused(Keeper *keeper, bool paused, HutchError *err) {
+        int r;
+
+        if (keeper->state != KEEPER_RUNNING && keeper->state != KEEPER_PAUSED)
+                return wrong_state(err);
+        if ((keeper->state == KEEPER_PAUSED) == paused)
+                return 0;
+
+        r = sandbox_set_frozen(keeper->sandbox, paused, err);
+        if (r < 0)
+                return r;
+
+        keeper_set_state(keeper, paused ? KEEPER_PAUSED : KEEPER_RUNNING);
+        return 0;
+}

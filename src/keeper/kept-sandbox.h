@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "keeper/sandbox.h"
+
+/* What a KeptSandbox and an ExecGroup are, for the files that make them up. */
+
+/* The namespaces of a sandbox, in the order they are entered: the user namespace gives the right to enter the others.
+ * Execs make their cgroup namespace themselves. */
+typedef enum SandboxNamespace {
+        NAMESPACE_USER,
+        NAMESPACE_MOUNT,
+        NAMESPACE_NET,
+        NAMESPACE_IPC,
+        NAMESPACE_UTS,
+        NAMESPACE_PID,
+        N_NAMESPACES,
+} SandboxNamespace;
+
+struct KeptSandbox {
+        const KeeperConfig *config;
+        int init_pidfd;
+        int namespaces[N_NAMESPACES];
+        int ptmx;               /* of the sandbox's own devpts, with O_PATH */
+        int cgroup;             /* -1: there are none */
+        int keeper_pids;        /* the keeper's own pid namespace */
+        bool children_are_here; /* the keeper's children are born in the sandbox's pid namespace */
+};
+
+struct ExecGroup {
+        KeptSandbox *sandbox;
+        char *name;     /* of its cgroup */
+        int cgroup;     /* -1: there are none */
+        int events;     /* cgroup.events, or -1 */
+        pid_t main_pid; /* 0: nothing was spawned yet */
+};
+
+/* Clones the calling process into @cgroup, unless that is -1; no memory is shared. Returns a negative errno, the
+ * child's pid, or 0 in the child, where all signals are blocked. @ret_pidfd may be NULL. */
+pid_t process_clone(uint64_t flags, int cgroup, int *ret_pidfd);

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What lives here: how processes that go into a sandbox give up what they may do. What does not: who they become. */
+
+#include "keeper/privileges.h"
+
+#include <errno.h>
+#include <linux/capability.h>
+#include <signal.h>
+#include <stdint.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+int privileges_drop(void) {
+        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+                return -errno;
+        if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0)
+                return -errno;
+        /* EINVAL is the first capability that the kernel does not know. */
+        for (unsigned long capability = 0; prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) == 0;)
+                capability++;
+        if (errno != EINVAL)
+                return -errno;
+
+        struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+        struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {};
+        return syscall(SYS_capset, &header, none) < 0 ? -errno : 0;
+}
+
+void signals_reset(void) {
+        /* What the kernel takes, all of it 0: SIG_DFL. libc's own call leaves out the signals that libc uses itself. */
+        const struct {
+                void (*handler)(int);
+                unsigned long flags;
+                void (*restorer)(void);
+                uint64_t mask;
+        } by_default = { .handler = SIG_DFL };
+        /* KILL and STOP say no. */
+        for (int i = 1; i < NSIG; i++)
+                (void) syscall(SYS_rt_sigaction, i, &by_default, NULL, sizeof(by_default.mask));
+}

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What lives here: reading from pipes and terminals. What does not: how bytes are kept (output/output-file.h). */
+
+#include "keeper/pump.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "keeper/loop.h"
+#include "output/output-file.h"
+
+#define PIECE 65536        /* bytes that are read at once: what a pipe holds */
+#define LAST_PIECES_MAX 64 /* that are read of a source that does not end */
+
+struct Pump {
+        int source;
+        OutputWriter writer; /* its fd is the pump's; -1: what comes is thrown away */
+        Watch *watch;        /* NULL: the source has ended */
+        bool write_failed;
+        void (*ended)(void *user);
+        void *user;
+};
+
+static void pump_write(Pump *pump, const void *bytes, size_t len) {
+        int r;
+
+        if (pump->writer.fd < 0)
+                return;
+
+        r = output_writer_add(&pump->writer, bytes, len);
+        if (r < 0 && !pump->write_failed)
+                log_warning("output is lost", LOG_INT("error", -r));
+        pump->write_failed = r < 0;
+}
+
+/* Carries a piece. Returns 1, or 0 when there is nothing now, or -EPIPE when the source has ended. */
+static int pump_carry(Pump *pump) {
+        static char buffer[PIECE]; /* shared: it is empty between two calls */
+        ssize_t n;
+
+        do
+                n = read(pump->source, buffer, sizeof(buffer));
+        while (n < 0 && errno == EINTR);
+        if (n < 0 && errno == EAGAIN)
+                return 0;
+        /* A terminal that nobody has open any more says EIO. */
+        if (n <= 0)
+                return -EPIPE;
+
+        pump_write(pump, buffer, (size_t) n);
+        return 1;
+}
+
+static void pump_discard(Pump *pump) {
+        watch_free(pump->watch);
+        fd_close(pump->source);
+        fd_close(pump->writer.fd);
+        free(pump);
+}
+
+static void on_readable(void *user) {
+        Pump *pump = user;
+
+        if (pump_carry(pump) >= 0) {
+                /* After an error that was none for the reader. */
+                watch_set_active(pump->watch, true);
+                return;
+        }
+
+        pump->watch = watch_free(pump->watch);
+        if (pump->ended)
+                pump->ended(pump->user);
+        else
+                pump_discard(pump);
+}
+
+Pump *pump_new(uv_loop_t *loop, int source, int file, uint64_t limit, void (*ended)(void *user), void *user) {
+        Pump *pump = new0(Pump, 1);
+
+        pump->source = source;
+        pump->ended = ended;
+        pump->user = user;
+        output_writer_init(&pump->writer, file, limit);
+        pump->watch = watch_new(loop, source, UV_READABLE, on_readable, pump);
+        if (!pump->watch) {
+                pump_discard(pump);
+                return NULL;
+        }
+        return pump;
+}
+
+uint64_t pump_total(const Pump *pump) {
+        return pump->writer.total;
+}
+
+uint64_t pump_dropped(const Pump *pump) {
+        return output_window_dropped(output_window(pump->writer.limit, pump->writer.total));
+}
+
+void pump_catch_up(Pump *pump) {
+        for (int i = 0; i < LAST_PIECES_MAX && pump->watch && pump_carry(pump) > 0; i++)
+                ;
+}
+
+Pump *pump_free(Pump *pump) {
+        if (!pump)
+                return NULL;
+
+        if (!pump->watch) {
+                pump_discard(pump);
+                return NULL;
+        }
+
+        pump->ended = NULL;
+        pump->writer.fd = fd_close(pump->writer.fd);
+        return NULL;
+}

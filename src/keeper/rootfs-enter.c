@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What lives here: how the sandbox's PID 1 mounts its root and what belongs into it, and how that becomes its root.
+ * What does not: the folders that are mounted (rootfs-make.c, host-image.c).
+ *
+ * All of this happens in a mount namespace that a user namespace owns: what is mounted here is seen nowhere else, and
+ * what the host mounts later does not come in, because everything in it is made private first. */
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "keeper/fd-pass.h"
+#include "keeper/rootfs-parts.h"
+
+#define EMPTY_PATHS (MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH)
+
+/* Opens what @path names below @folder, without following links anywhere on the way. */
+static int open_below(int folder, const char *path, int *ret_fd) {
+        struct open_how how = {
+                .flags = O_PATH | O_CLOEXEC,
+                .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS,
+        };
+        int fd = (int) syscall(SYS_openat2, folder, path, &how, sizeof(how));
+        if (fd < 0)
+                return -errno;
+        *ret_fd = fd;
+        return 0;
+}
+
+/* The same for a folder, which is made, with those that lead to it, when it is not there. */
+static int open_or_make_below(int folder, const char *path, int *ret_fd) {
+        int r = open_below(folder, path, ret_fd);
+        if (r != -ENOENT)
+                return r;
+
+        _cleanup_close_ int at = -1;
+        for (const char *end = path; *end; path = end + 1) {
+                char name[NAME_MAX + 1];
+                end = strchrnul(path, '/');
+                (void) snprintf(name, sizeof(name), "%.*s", (int) (end - path), path);
+                _cleanup_close_ int parent = TAKE_FD(at);
+                if (parent < 0 && (parent = fcntl(folder, F_DUPFD_CLOEXEC, 0)) < 0)
+                        return -errno;
+                if (mkdirat(parent, name, 0755) < 0 && errno != EEXIST)
+                        return -errno;
+                r = open_below(parent, name, &at);
+                if (r < 0)
+                        return r;
+        }
+        *ret_fd = TAKE_FD(at);
+        return 0;
+}
+
+/* Attaches what is at @path, which may be relative to @folder, to @place as well, with what is mounted below it. */
+static int mount_again(int folder, const char *path, uint64_t attributes, int place) {
+        unsigned flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE;
+        _cleanup_close_ int tree = open_tree(folder, path, *path ? flags : flags | AT_EMPTY_PATH);
+        if (tree < 0)
+                return -errno;
+        struct mount_attr attr = { .attr_set = attributes };
+        if (mount_setattr(tree, "", AT_EMPTY_PATH | AT_RECURSIVE, &attr, sizeof(attr)) < 0)
+                return -errno;
+        return move_mount(tree, "", place, "", EMPTY_PATHS) < 0 ? -errno : 0;
+}
+
+typedef struct Option {
+        const char *name, *value; /* the last one has no name; a flag has no value */
+} Option;
+
+/* Makes a new file system. */
+static int make(const char *type, const Option *options, unsigned attributes, int *ret_tree) {
+        _cleanup_close_ int context = fsopen(type, FSOPEN_CLOEXEC);
+        if (context < 0)
+                return -errno;
+        for (; options && options->name; options++)
+                if (fsconfig(context, options->value ? FSCONFIG_SET_STRING : FSCONFIG_SET_FLAG, options->name,
+                             options->value, 0) < 0)
+                        return -errno;
+        if (fsconfig(context, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
+                return -errno;
+        int tree = fsmount(context, FSMOUNT_CLOEXEC, attributes);
+        if (tree < 0)
+                return -errno;
+        *ret_tree = tree;
+        return 0;
+}
+
+/* Makes a new file system at @path below @root; @ret_tree may be NULL. */
+static int mount_new(int root, const char *path, const char *type, const Option *options, unsigned attributes,
+                     int *ret_tree) {
+        _cleanup_close_ int tree = -1, place = -1;
+        int r = make(type, options, attributes, &tree);
+        if (r >= 0)
+                r = open_below(root, path, &place);
+        if (r < 0)
+                return r;
+        if (move_mount(tree, "", place, "", EMPTY_PATHS) < 0)
+                return -errno;
+        if (ret_tree)
+                *ret_tree = TAKE_FD(tree);
+        return 0;
+}
+
+/* ---- The root ---- */
+
+/* Mounts the overlay of what is kept over the image. */
+static int mount_overlay(const Rootfs *rootfs, int *ret_tree) {
+        _cleanup_close_ int upper = -1, work = -1;
+        int r = open_below(rootfs->folder, "upper", &upper);
+        if (r >= 0)
+                r = open_below(rootfs->folder, "work", &work);
+        if (r < 0)
+                return r;
+        const int fds[] = { rootfs->image, upper, work };
+        char paths[3][32];
+        for (int i = 0; i < 3; i++)
+                (void) snprintf(paths[i], sizeof(paths[i]), "/proc/self/fd/%d", fds[i]);
+        const Option options[] = {
+                { "lowerdir", paths[0] }, { "upperdir", paths[1] }, { "workdir", paths[2] },
+                { "userxattr", NULL },    { "volatile", NULL },     {},
+        };
+        return make("overlay", options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, ret_tree);
+}
+
+static int mount_root(const Rootfs *rootfs, int *ret_root) {
+        /* What was handed over must be somewhere in this namespace to be a layer, and so must a root to be. Here they
+         * are in nobody's way. */
+        if (rootfs->config->uid_count > 1 && move_mount(rootfs->image, "", rootfs->folder, "", EMPTY_PATHS) < 0)
+                return -errno;
+        _cleanup_close_ int root = -1;
+        int r = mount_overlay(rootfs, &root);
+        if (r < 0)
+                return r;
+        if (move_mount(root, "", rootfs->folder, "", EMPTY_PATHS) < 0)
+                return -errno;
+        *ret_root = TAKE_FD(root);
+        return 0;
+}
+
+/* Mounts the folder @name of those that are kept. */
+static int mount_kept(int folder, const char *name, uint64_t attributes, int root, const char *path) {
+        _cleanup_close_ int kept = -1, place = -1;
+        int r = open_below(folder, name, &kept);
+        if (r >= 0)
+                r = open_or_make_below(root, path, &place);
+        return r < 0 ? r : mount_again(kept, "", attributes | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, place);
+}
+
+static int mount_host_files(const HostFile *files, int root) {
+        for (const HostFile *file = files; file->path; file++) {
+                if (file->kind != HOST_FILE_FOLDER && file->kind != HOST_FILE_MOUNTED)
+                        continue;
+                _cleanup_close_ int place = -1;
+                int r = open_below(root, file->path, &place);
+                /* What runs inside may have changed /etc to its liking. */
+                if (r == -ENOENT || r == -ENOTDIR || r == -ELOOP)
+                        continue;
+                char host_path[PATH_MAX];
+                (void) snprintf(host_path, sizeof(host_path), "/%s", file->path);
+                if (r >= 0)
+                        r = mount_again(AT_FDCWD, host_path, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV,
+                                        place);
+                if (r < 0)
+                        return r;
+        }
+        return 0;
+}
+
+/* ---- /dev ---- */
+
+/* Mounts the host's device on a place in @dev, which nobody but this process has seen yet. */
+static int mount_device(int dev, const char *name) {
+        char host_path[64];
+        (void) snprintf(host_path, sizeof(host_path), "/dev/%s", name);
+        _cleanup_close_ int tree = open_tree(AT_FDCWD, host_path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+        if (tree < 0 || mknodat(dev, name, S_IFREG | 0644, 0) < 0)
+                return -errno;
+        return move_mount(tree, "", dev, name, MOVE_MOUNT_F_EMPTY_PATH) < 0 ? -errno : 0;
+}
+
+static int mount_pts(int dev, bool has_groups) {
+        /* The owner is said so that a terminal that the keeper opens belongs to somebody inside. */
+        char owner[16];
+        (void) snprintf(owner, sizeof(owner), "%u", (unsigned) getuid());
+        const Option options[] = {
+                { "ptmxmode", "0666" }, { "mode", "0620" }, { "uid", owner }, { has_groups ? "gid" : NULL, "5" }, {},
+        };
+        return mount_new(dev, "pts", "devpts", options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, NULL);
+}
+
+static int mount_dev(int root, bool has_groups) {
+        static const char *const devices[] = { "null", "zero", "full", "urandom", "tty" };
+        static const Option dev_options[] = { { "mode", "0755" }, { "size", "65536" }, { "nr_inodes", "64" }, {} };
+        static const Option shm_options[] = { { "mode", "1777" }, {} };
+        static const char *const links[][2] = {
+                { "pts/ptmx", "ptmx" },         { "urandom", "random" },         { "/proc/self/fd", "fd" },
+                { "/proc/self/fd/0", "stdin" }, { "/proc/self/fd/1", "stdout" }, { "/proc/self/fd/2", "stderr" },
+        };
+
+        _cleanup_close_ int dev = -1;
+        int r = mount_new(root, "dev", "tmpfs", dev_options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, &dev);
+        for (size_t i = 0; i < sizeof(devices) / sizeof(devices[0]) && r >= 0; i++)
+                r = mount_device(dev, devices[i]);
+        if (r < 0)
+                return r;
+        for (size_t i = 0; i < sizeof(links) / sizeof(links[0]); i++)
+                if (symlinkat(links[i][0], dev, links[i][1]) < 0)
+                        return -errno;
+        if (mkdirat(dev, "pts", 0755) < 0 || mkdirat(dev, "shm", 01777) < 0)
+                return -errno;
+        r = mount_pts(dev, has_groups);
+        if (r < 0)
+                return r;
+        return mount_new(dev, "shm", "tmpfs", shm_options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, NULL);
+}
+
+/* ---- The rest ---- */
+
+/* Mounts @path onto itself, so that it can have other attributes than the root. */
+static int mount_on_itself(int root, const char *path, uint64_t attributes) {
+        _cleanup_close_ int place = -1;
+        int r = open_below(root, path, &place);
+        return r < 0 ? r : mount_again(place, "", attributes, place);
+}
+
+static int mount_tmp(const KeeperConfig *config, int root) {
+        unsigned attributes = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (config->tmp_noexec ? MOUNT_ATTR_NOEXEC : 0);
+        if (config->tmp_bytes > 0) {
+                char size[32];
+                (void) snprintf(size, sizeof(size), "%" PRIu64, config->tmp_bytes);
+                const Option options[] = { { "mode", "1777" }, { "size", size }, {} };
+                return mount_new(root, "tmp", "tmpfs", options, attributes, NULL);
+        }
+        if (!config->tmp_noexec && !config->read_only_root)
+                return 0;
+        return mount_on_itself(root, "tmp", attributes);
+}
+
+static int make_read_only(int root) {
+        int r = mount_on_itself(root, "var/tmp", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
+        if (r < 0)
+                return r;
+        struct mount_attr attr = { .attr_set = MOUNT_ATTR_RDONLY };
+        return mount_setattr(root, "", AT_EMPTY_PATH, &attr, sizeof(attr)) < 0 ? -errno : 0;
+}
+
+static int become_root(int root) {
+        if (fchdir(root) < 0)
+                return -errno;
+        /* The old root comes to lie on the new one, and is taken away from there. */
+        if (syscall(SYS_pivot_root, ".", ".") < 0 || umount2(".", MNT_DETACH) < 0)
+                return -errno;
+        return chdir("/") < 0 ? -errno : 0;
+}
+
+/* ---- The order of things ---- */
+
+int rootfs_receive(Rootfs *rootfs, int socket) {
+        const KeeperConfig *config = rootfs->config;
+        char byte;
+        int r = fds_receive(socket, &byte, 1, &rootfs->image, 1);
+        if (r < 0)
+                return r;
+        if (config->uid_count == 1)
+                rootfs->image = open(rootfs->image_path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+        else if (r == 0)
+                return -EBADMSG;
+        if (rootfs->image < 0)
+                return -errno;
+        _cleanup_close_ int state = open(config->state_folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+        if (state < 0)
+                return -errno;
+        rootfs->folder = openat(state, "fs", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        return rootfs->folder < 0 ? -errno : 0;
+}
+
+int rootfs_enter(Rootfs *rootfs, const char **ret_what) {
+        static const unsigned SAFE = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
+        const KeeperConfig *config = rootfs->config;
+        _cleanup_close_ int root = -1;
+
+        *ret_what = "a mount namespace";
+        struct mount_attr attr = { .propagation = MS_PRIVATE };
+        if (mount_setattr(AT_FDCWD, "/", AT_RECURSIVE, &attr, sizeof(attr)) < 0)
+                return -errno;
+        *ret_what = "the overlay in the state folder";
+        int r = mount_root(rootfs, &root);
+        if (r < 0)
+                return r;
+        *ret_what = "the host's files";
+        r = mount_host_files(rootfs->host_files, root);
+        if (r < 0)
+                return r;
+        *ret_what = "/dev";
+        r = mount_dev(root, config->uid_count > 1);
+        if (r < 0)
+                return r;
+        *ret_what = "/proc";
+        r = mount_new(root, "proc", "proc", NULL, SAFE, NULL);
+        if (r < 0)
+                return r;
+        /* Where something is mounted over the host's own, as in containers, there is none. */
+        *ret_what = "/sys";
+        r = mount_new(root, "sys", "sysfs", NULL, SAFE | MOUNT_ATTR_RDONLY, NULL);
+        if (r < 0 && r != -EPERM)
+                return r;
+        *ret_what = "/tmp";
+        r = mount_tmp(config, root);
+        if (r < 0)
+                return r;
+        *ret_what = "/home/agent";
+        r = mount_kept(rootfs->folder, "home", config->read_only_root ? MOUNT_ATTR_RDONLY : 0, root, "home/agent");
+        if (r < 0)
+                return r;
+        *ret_what = "the workspace";
+        r = mount_kept(rootfs->folder, "workspace", 0, root, config->workspace + 1);
+        if (r < 0)
+                return r;
+        *ret_what = "the read-only root";
+        r = config->read_only_root ? make_read_only(root) : 0;
+        if (r < 0)
+                return r;
+        *ret_what = "the root";
+        return become_root(root);
+}

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What lives here: building a sandbox from outside, ending it, and what is done to it as a whole. What does not: its
+ * inside (init.c, rootfs-*.c), the processes put into it (spawn.c), their groups (exec-group.c). */
+
+#include "keeper/sandbox.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/sched.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "keeper/cgroup.h"
+#include "keeper/fd-pass.h"
+#include "keeper/init.h"
+#include "keeper/kept-sandbox.h"
+#include "keeper/rootfs.h"
+
+#define NAMESPACES (CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS)
+#define N_FDS (N_NAMESPACES + 1)
+#define END_TIMEOUT (10 * NSEC_PER_SEC)
+#define FREEZE_TIMEOUT (5 * NSEC_PER_SEC)
+
+static int fail(HutchError *err, int r, const char *what) {
+        return error_set(err, r,
+                         r == -ENOMEM || r == -EAGAIN || r == -ENOSPC || r == -EMFILE ? "HOST_EXHAUSTED" : "INTERNAL",
+                         "the sandbox cannot be built: %s: %s", what, strerror(-r));
+}
+
+pid_t process_clone(uint64_t flags, int cgroup, int *ret_pidfd) { /* NOLINT(readability-non-const-parameter) */
+        struct clone_args args = { .flags = flags };
+        /* With CLONE_PARENT the signal is that of the caller. */
+        if (!(flags & CLONE_PARENT))
+                args.exit_signal = SIGCHLD;
+        if (ret_pidfd) {
+                args.flags |= CLONE_PIDFD;
+                args.pidfd = (uint64_t) (uintptr_t) ret_pidfd;
+        }
+        if (cgroup >= 0) {
+                args.flags |= CLONE_INTO_CGROUP;
+                args.cgroup = (uint64_t) cgroup;
+        }
+        /* The keeper's handlers must not run in the child. */
+        sigset_t all, before;
+        sigfillset(&all);
+        (void) sigprocmask(SIG_SETMASK, &all, &before);
+        pid_t pid = (pid_t) syscall(SYS_clone3, &args, sizeof(args));
+        int r = pid < 0 ? -errno : pid;
+        if (r != 0)
+                (void) sigprocmask(SIG_SETMASK, &before, NULL);
+        return r;
+}
+
+/* ---- Building ---- */
+
+static int write_process_file(pid_t pid, const char *name, const char *text) {
+        char path[64];
+        (void) snprintf(path, sizeof(path), "/proc/%d/%s", (int) pid, name);
+        _cleanup_close_ int fd = open(path, O_WRONLY | O_CLOEXEC);
+        if (fd < 0)
+                return -errno;
+        return fd_write_all(fd, text, strlen(text));
+}
+
+/* Gives PID 1 its range of uids and gids. Without root it takes its only one itself. */
+static int map_ids(const KeeperConfig *config, pid_t pid) {
+        if (config->uid_count == 1)
+                return 0;
+        char map[64];
+        (void) snprintf(map, sizeof(map), "0 %u %u\n", config->uid_base, config->uid_count);
+        int r = write_process_file(pid, "uid_map", map);
+        return r < 0 ? r : write_process_file(pid, "gid_map", map);
+}
+
+/* Waits for what PID 1 has to say. */
+static int receive_report(KeptSandbox *sandbox, int socket, HutchError *err) {
+        struct pollfd poll_fd = { .fd = socket, .events = POLLIN };
+        uint64_t timeout_ms = sandbox->config->start_timeout / NSEC_PER_MSEC + 1;
+        int n;
+        do
+                n = poll(&poll_fd, 1, (int) timeout_ms);
+        while (n < 0 && errno == EINTR);
+        if (n < 0)
+                return fail(err, -errno, "waiting for its PID 1");
+        if (n == 0)
+                return error_set(err, -ETIMEDOUT, "DEADLINE_EXCEEDED", "the sandbox did not start in time");
+
+        InitReport report = {};
+        int fds[N_FDS];
+        int r = fds_receive(socket, &report, sizeof(report), fds, N_FDS);
+        if (r < 0)
+                return fail(err, r, "its PID 1 ended at once");
+        if (report.error != 0)
+                return fail(err, -report.error, report.what);
+        if (r != N_FDS)
+                return fail(err, -EBADMSG, "its PID 1 sent no descriptors");
+        memcpy(sandbox->namespaces, fds, sizeof(sandbox->namespaces));
+        sandbox->ptmx = fds[N_NAMESPACES];
+        return 0;
+}
+
+/* From now on the keeper's children are born in the sandbox: one clone is enough for an exec. Without root it is not
+ * allowed, and takes two. */
+static int move_children(KeptSandbox *sandbox) {
+        sandbox->keeper_pids = open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC);
+        if (sandbox->keeper_pids < 0)
+                return -errno;
+        sandbox->children_are_here = setns(sandbox->namespaces[NAMESPACE_PID], CLONE_NEWPID) == 0;
+        return sandbox->children_are_here || errno == EPERM ? 0 : -errno;
+}
+
+/* Does for PID 1 what it cannot do itself, while it makes its network. */
+static int prepare_init(const KeptSandbox *sandbox, const Rootfs *rootfs, pid_t pid, int socket, HutchError *err) {
+        int r = map_ids(sandbox->config, pid);
+        if (r < 0)
+                return fail(err, r, "its uids");
+        r = rootfs_make(rootfs, err);
+        if (r < 0)
+                return r;
+        r = rootfs_hand_over(rootfs, pid, socket);
+        /* It has ended, and says why. */
+        return r < 0 && r != -EPIPE ? fail(err, r, "its image") : 0;
+}
+
+static int start_init(KeptSandbox *sandbox, Rootfs *rootfs, HutchError *err) {
+        _cleanup_close_ int init_cgroup = -1;
+        if (sandbox->cgroup >= 0) {
+                int r = cgroup_add(sandbox->cgroup, "init", &init_cgroup);
+                if (r < 0)
+                        return fail(err, r, "its cgroup");
+        }
+        int pair[2];
+        if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+                return fail(err, -errno, "a socket");
+        _cleanup_close_ int ours = pair[0], its = pair[1];
+
+        gid_t gid = getegid(); /* in its namespace it cannot know it */
+        pid_t pid = process_clone(NAMESPACES, init_cgroup, &sandbox->init_pidfd);
+        if (pid < 0)
+                return fail(err, pid, "its namespaces");
+        if (pid == 0) {
+                (void) fd_close(ours);
+                init_run(sandbox->config, rootfs, its, gid);
+        }
+        fd_closep(&its);
+        int r = prepare_init(sandbox, rootfs, pid, ours, err);
+        return r < 0 ? r : receive_report(sandbox, ours, err);
+}
+
+static int build(KeptSandbox *sandbox, HutchError *err) {
+        _cleanup_(rootfs_freep) Rootfs *rootfs = NULL;
+        int r = rootfs_new(sandbox->config, &rootfs, err);
+        if (r < 0)
+                return r;
+        if (sandbox->config->cgroup) {
+                r = cgroup_make(sandbox->config->cgroup, &sandbox->cgroup);
+                if (r < 0)
+                        return fail(err, r, sandbox->config->cgroup);
+        }
+        r = start_init(sandbox, rootfs, err);
+        if (r < 0)
+                return r;
+        r = move_children(sandbox);
+        return r < 0 ? fail(err, r, "entering its pid namespace") : 0;
+}
+
+int sandbox_build(const KeeperConfig *config, KeptSandbox **ret_sandbox, HutchError *err) {
+        _cleanup_(sandbox_destroyp) KeptSandbox *sandbox = new0(KeptSandbox, 1);
+        sandbox->config = config;
+        sandbox->init_pidfd = sandbox->ptmx = sandbox->cgroup = sandbox->keeper_pids = -1;
+        for (int i = 0; i < N_NAMESPACES; i++)
+                sandbox->namespaces[i] = -1;
+
+        int r = build(sandbox, err);
+        if (r < 0)
+                return r;
+        *ret_sandbox = TAKE_PTR(sandbox);
+        return 0;
+}
+
+/* ---- Ending ---- */
+
+/* Kills PID 1, and with it everything, and waits for the end. PID 1 cannot end before its spawned processes are waited
+ * for, and those are the keeper's only other children. */
+static void end_processes(int init_pidfd) {
+        (void) syscall(SYS_pidfd_send_signal, init_pidfd, SIGKILL, NULL, 0);
+        uint64_t end = clock_monotonic_ns() + END_TIMEOUT;
+        do {
+                struct pollfd poll_fd = { .fd = init_pidfd, .events = POLLIN };
+                if (poll(&poll_fd, 1, 1) > 0)
+                        break;
+                while (waitpid(-1, NULL, WNOHANG) > 0)
+                        ;
+        } while (clock_monotonic_ns() < end);
+        (void) waitid((idtype_t) P_PIDFD, (id_t) init_pidfd, &(siginfo_t){}, WEXITED | WNOHANG);
+}
+
+KeptSandbox *sandbox_destroy(KeptSandbox *sandbox) {
+        if (!sandbox)
+                return NULL;
+        if (sandbox->init_pidfd >= 0)
+                end_processes(sandbox->init_pidfd);
+        if (sandbox->children_are_here)
+                (void) setns(sandbox->keeper_pids, CLONE_NEWPID);
+        if (sandbox->cgroup >= 0)
+                (void) cgroup_remove(AT_FDCWD, sandbox->config->cgroup, END_TIMEOUT);
+        for (int i = 0; i < N_NAMESPACES; i++)
+                fd_close(sandbox->namespaces[i]);
+        fd_close(sandbox->init_pidfd);
+        fd_close(sandbox->ptmx);
+        fd_close(sandbox->cgroup);
+        fd_close(sandbox->keeper_pids);
+        free(sandbox);
+        return NULL;
+}
+
+/* ---- As a whole ---- */
+
+int sandbox_init_pidfd(const KeptSandbox *sandbox) {
+        return sandbox->init_pidfd;
+}
+
+int sandbox_set_frozen(KeptSandbox *sandbox, bool frozen, HutchError *err) {
+        if (sandbox->cgroup < 0)
+                return error_set(err, -EOPNOTSUPP, "FEATURE_UNSUPPORTED",
+                                 "pausing needs cgroups, which hutchd does not have here");
+        int r = cgroup_write(sandbox->cgroup, "cgroup.freeze", frozen ? "1" : "0");
+        if (r >= 0)
+                r = cgroup_wait(sandbox->cgroup, "frozen", frozen, FREEZE_TIMEOUT);
+        if (r >= 0)
+                return 0;
+        if (frozen)
+                (void) cgroup_write(sandbox->cgroup, "cgroup.freeze", "0");
+        return error_set(err, r, r == -ETIMEDOUT ? "DEADLINE_EXCEEDED" : "IO_ERROR", "the sandbox cannot be %s: %s",
+                         frozen ? "paused" : "unpaused", strerror(-r));
+}
+
+void sandbox_get_usage(const KeptSandbox *sandbox, SandboxUsage *ret_usage) {
+        SandboxUsage usage = {};
+        uint64_t value;
+        int cgroup = sandbox->cgroup;
+        if (cgroup >= 0) {
+                if (cgroup_read(cgroup, "cpu.stat", "usage_usec", &value) >= 0)
+                        usage.cpu_time = value * NSEC_PER_USEC;
+                (void) cgroup_read(cgroup, "memory.current", NULL, &usage.memory_bytes);
+                (void) cgroup_read(cgroup, "memory.peak", NULL, &usage.memory_peak_bytes);
+                uint32_t threads = cgroup_count_threads(cgroup);
+                usage.processes = threads > 0 ? threads - 1 : 0;
+        }
+        *ret_usage = usage;
+}
+
+int sandbox_open_terminal(KeptSandbox *sandbox, uint32_t rows, uint32_t columns, int *ret_master, int *ret_slave,
+                          HutchError *err) {
+        char path[32];
+        (void) snprintf(path, sizeof(path), "/proc/self/fd/%d", sandbox->ptmx);
+        _cleanup_close_ int master = open(path, O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+        if (master < 0)
+                return error_set(err, -errno, "HOST_EXHAUSTED", "cannot open a terminal: %s", strerror(errno));
+
+        int unlocked = 0;
+        struct winsize size = {
+                .ws_row = (unsigned short) (rows < 0xffff ? rows : 0xffff),
+                .ws_col = (unsigned short) (columns < 0xffff ? columns : 0xffff),
+        };
+        _cleanup_close_ int slave = -1;
+        if (ioctl(master, TIOCSPTLCK, &unlocked) == 0 && ioctl(master, TIOCSWINSZ, &size) == 0)
+                slave = ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+        if (slave < 0)
+                return error_set(err, -errno, "INTERNAL", "cannot open a terminal: %s", strerror(errno));
+        *ret_master = TAKE_FD(master);
+        *ret_slave = TAKE_FD(slave);
+        return 0;
+}

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "keeper/config.h"
+
+/* One sandbox, as the kernel has it: namespaces with a PID 1, a root, a cgroup; and the processes put into it.
+ *
+ *         sandbox_build(config, &sandbox, &err);
+ *         exec_group_new(sandbox, exec_id, &group, &err);
+ *         plan = (SpawnPlan){ .argv = …, .group = group, … };
+ *         pid = sandbox_spawn(sandbox, &plan, &pidfd, &error_fd, &err);
+ *                 error_fd: EOF, or a SpawnFailure          did the program start?
+ *                 pidfd readable: wait4(pid, …)             it ended
+ *                 exec_group_kill(group)                    and so does all that it started
+ *         exec_group_free(group);
+ *         sandbox_destroy(sandbox);
+ *
+ * Nothing here needs a loop, and only what says so blocks. Descriptors are close-on-exec. The keeper has one thread
+ * and one sandbox: after sandbox_build() its children are born in the sandbox's pid namespace, where threads of the
+ * keeper cannot be, so the loop's thread pool must not be used. Callers ignore SIGPIPE and do not handle SIGCHLD. */
+
+typedef struct KeptSandbox KeptSandbox;
+typedef struct ExecGroup ExecGroup;
+
+/* ---- The sandbox ---- */
+
+/* Builds the sandbox and starts its PID 1; makes the root in state_folder/fs when there is none yet. Blocks for about a
+ * millisecond, and never longer than config->start_timeout. On failure nothing is left of it, but for the root. @config
+ * must stay as long as the sandbox. */
+int sandbox_build(const KeeperConfig *config, KeptSandbox **ret_sandbox, HutchError *err)
+        __attribute__((nonnull(1, 2)));
+
+/* The pidfd of PID 1, the sandbox's own: readable once PID 1 and all other processes are gone. Those that were spawned
+ * count as there until they are waited for. */
+int sandbox_init_pidfd(const KeptSandbox *sandbox) __attribute__((nonnull));
+
+/* Kills everything in it, waits for that, removes its cgroups and frees it. Bounded: 10 s. Spawned processes that
+ * nobody waited for are waited for here, and how they ended is lost. Takes NULL. Returns NULL.
+ * The keeper's end kills everything as well; only the cgroups stay, empty. */
+KeptSandbox *sandbox_destroy(KeptSandbox *sandbox);
+DEFINE_CLEANUP(KeptSandbox *, sandbox_destroy);
+
+/* Freezes or thaws all processes; blocks until they are, at most 5 s: -ETIMEDOUT, and they run. -EOPNOTSUPP without
+ * cgroups. What is spawned into a frozen sandbox starts frozen and says nothing until it is thawed. */
+int sandbox_set_frozen(KeptSandbox *sandbox, bool frozen, HutchError *err) __attribute__((nonnull(1)));
+
+/* What it uses. 0: not known. */
+typedef struct SandboxUsage {
+        uint64_t cpu_time; /* nanoseconds */
+        uint64_t memory_bytes;
+        uint64_t memory_peak_bytes;
+        uint32_t processes; /* and threads; without PID 1 */
+        uint64_t disk_bytes;
+        uint64_t disk_inodes;
+} SandboxUsage;
+
+void sandbox_get_usage(const KeptSandbox *sandbox, SandboxUsage *ret_usage) __attribute__((nonnull));
+
+/* Opens a new terminal of the sandbox, of that size. @ret_master does not block; @ret_slave is for SpawnPlan, to be
+ * closed after sandbox_spawn(). The spawned process makes its user the terminal's owner. */
+int sandbox_open_terminal(KeptSandbox *sandbox, uint32_t rows, uint32_t columns, int *ret_master, int *ret_slave,
+                          HutchError *err) __attribute__((nonnull(1, 4, 5)));
+
+/* ---- The processes of one exec ---- */
+
+/* A group for an exec's processes, which none of them can leave: a cgroup. Where there are no cgroups it is what can be
+ * reached from the first process, while that lives: its descendants and its session. */
+int exec_group_new(KeptSandbox *sandbox, const char *exec_id, ExecGroup **ret_group, HutchError *err)
+        __attribute__((nonnull(1, 2, 3)));
+
+/* Sends @signal to each of its processes, or KILLs them all at once, also those that are just being made; does not wait
+ * for their end. A frozen process gets them when it is thawed, but for KILL. */
+int exec_group_signal(ExecGroup *group, int signal) __attribute__((nonnull));
+int exec_group_kill(ExecGroup *group) __attribute__((nonnull));
+
+/* Whether there are processes in it; a main process that was not waited for does not count. */
+bool exec_group_is_populated(ExecGroup *group) __attribute__((nonnull));
+
+/* Polls with POLLPRI when that changed; borrowed. Read exec_group_is_populated() before each wait. -1: it must be asked
+ * for from time to time. */
+int exec_group_events_fd(const ExecGroup *group) __attribute__((nonnull));
+
+/* CPU time of all its processes so far, in nanoseconds, and the most memory they used. 0: not known. */
+uint64_t exec_group_cpu_time(const ExecGroup *group) __attribute__((nonnull));
+uint64_t exec_group_peak_memory(const ExecGroup *group) __attribute__((nonnull));
+
+/* Removes the group if it is empty and frees it, before the sandbox. When it is not, its processes run on, and go with
+ * the sandbox. Takes NULL. Returns NULL. */
+ExecGroup *exec_group_free(ExecGroup *group);
+DEFINE_CLEANUP(ExecGroup *, exec_group_free);
+
+/* ---- A process ---- */
+
+typedef struct SpawnPlan {
+        ExecGroup *group;
+        char *const *argv;                  /* argv[0] without a slash is searched in the environment's PATH, inside */
+        char *const *environment;           /* NAME=VALUE, ordered by name, ends with NULL */
+        bool set_home, set_user;            /* the user's HOME and USER are added to it, in their place */
+        const char *working_directory;      /* absolute, inside */
+        const char *user;                   /* "agent", "1000", "1000:1000", "agent:staff", … */
+        int stdin_fd, stdout_fd, stderr_fd; /* borrowed; all three the slave of a terminal when @terminal */
+        bool terminal;                      /* stdin_fd becomes the controlling terminal */
+} SpawnPlan;
+
+/* Where starting a program stopped. */
+typedef enum SpawnStage {
+        SPAWN_STAGE_OTHER = 1, /* descriptors, limits, privileges */
+        SPAWN_STAGE_ENTER,     /* the sandbox could not be entered: it is ending */
+        SPAWN_STAGE_USER,      /* ENOENT: no such user or group; else what reading /etc/passwd or becoming it said */
+        SPAWN_STAGE_CHDIR,     /* the working directory */
+        SPAWN_STAGE_EXEC,      /* ENOENT: no such program; EACCES, ENOEXEC, …: found, and cannot be executed; E2BIG */
+} SpawnStage;
+
+/* What @ret_error_fd carries when the program was not started; whole or not at all. */
+typedef struct SpawnFailure {
+        uint32_t stage; /* SpawnStage */
+        int32_t error;  /* errno, positive */
+} SpawnFailure;
+
+/* Starts a process in the sandbox; it is a child of the caller, leader of a session of its own, and without any
+ * capability. Does not wait for the program: @ret_error_fd, which does not block, reads EOF when it was started or the
+ * process was killed before, or else a SpawnFailure, after which the process exits. Returns the pid, whatever becomes
+ * of it: it must be waited for. -ESHUTDOWN: the sandbox has ended. */
+pid_t sandbox_spawn(KeptSandbox *sandbox, const SpawnPlan *plan, int *ret_pidfd, int *ret_error_fd, HutchError *err)
+        __attribute__((nonnull(1, 2, 3, 4)));

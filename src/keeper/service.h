@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "rpc/method-table.h"
+
+/* hutch.keeper.v1.KeeperService: what hutchd asks a keeper. */
+
+typedef struct Keeper Keeper;
+typedef struct Service Service;
+
+/* Serves @keeper, which outlives it. */
+Service *service_new(Keeper *keeper) __attribute__((nonnull, returns_nonnull));
+
+/* Adds its methods. */
+int service_add_methods(Service *service, MethodTable *table) __attribute__((nonnull));
+
+/* Something changed: tells watchers, and answers those who wait for an exec to start. */
+void service_keeper_changed(Service *service) __attribute__((nonnull));
+
+/* Everything is over: answers those who wait for that, and ends all calls. */
+void service_keeper_gone(Service *service) __attribute__((nonnull));

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What lives here: finding the cgroup tree and removing from it. What does not: making cgroups for processes, which
+ * keepers do. */
+
+#include "runtime/native/cgroup.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/memory.h"
+#include "base/strings.h"
+#include "model/reason.h"
+
+#define PROC_FILE_MAX ((size_t) 4 << 20)
+#define DEPTH_MAX 16
+
+/* Reads a file of /proc, which the caller frees. NULL, with errno, when it cannot be read. */
+static char *read_file(const char *path) {
+        _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+        _cleanup_free_ char *text = NULL;
+        size_t len = 0, size = 16384;
+
+        if (fd < 0)
+                return NULL;
+
+        text = xcalloc(size, 1);
+        for (;;) {
+                ssize_t n = read(fd, text + len, size - len - 1);
+
+                if (n < 0)
+                        return NULL;
+                if (n == 0)
+                        break;
+                len += (size_t) n;
+                if (len + 1 < size)
+                        continue;
+                size *= 2;
+                if (size > PROC_FILE_MAX) {
+                        errno = EFBIG;
+                        return NULL;
+                }
+                text = xreallocarray(text, size, 1);
+        }
+
+        text[len] = '\0';
+        return TAKE_PTR(text);
+}
+
+/* Undoes the octal escapes of mountinfo, in place. */
+static void unescape(char *text) {
+        char *to = text;
+
+        for (const char *from = text; *from; from++) {
+                if (from[0] == '\\' && from[1] >= '0' && from[1] <= '3' && from[2] >= '0' && from[2] <= '7' &&
+                    from[3] >= '0' && from[3] <= '7') {
+                        *to++ = (char) ((from[1] - '0') * 64 + (from[2] - '0') * 8 + (from[3] - '0'));
+                        from += 3;
+                } else
+                        *to++ = *from;
+        }
+        *to = '\0';
+}
+
+/* Reads a line of mountinfo: which part of the tree is mounted where, when it is a tree of version 2. */
+static bool parse_mount(char *line, char **ret_root, char **ret_target) {
+        char *fields[5], *separator = strstr(line, " - "), *rest = line;
+
+        if (!separator || !str_has_prefix(separator + 3, "cgroup2 "))
+                return false;
+
+        *separator = '\0';
+        for (int i = 0; i < 5; i++) {
+                fields[i] = strsep(&rest, " ");
+                if (!fields[i])
+                        return false;
+        }
+        unescape(fields[3]);
+        unescape(fields[4]);
+        *ret_root = fields[3];
+        *ret_target = fields[4];
+        return true;
+}
+
+/* The part of @path below @root; NULL when it is not below. */
+static const char *path_below(const char *path, const char *root) {
+        size_t len = str_equal(root, "/") ? 0 : strlen(root);
+
+        return strncmp(path, root, len) == 0 && (path[len] == '/' || path[len] == '\0') ? path + len : NULL;
+}
+
+int cgroup_parse_own(char *mounts, char *cgroups, char **ret_path) {
+        const char *own = NULL;
+        char *line;
+
+        while ((line = strsep(&cgroups, "\n")))
+                if (str_has_prefix(line, "0::/"))
+                        own = line + 3;
+        if (!own)
+                return -ENOENT;
+
+        while ((line = strsep(&mounts, "\n"))) {
+                char *root, *target;
+                const char *below;
+
+                if (!parse_mount(line, &root, &target))
+                        continue;
+                below = path_below(own, root);
+                if (!below)
+                        continue;
+                if (asprintf(ret_path, "%s%s", target, str_equal(below, "/") ? "" : below) < 0)
+                        return -ENOMEM;
+                return 0;
+        }
+
+        return -ENOENT;
+}
+
+int cgroup_find_own(char **ret_path, HutchError *err) {
+        _cleanup_free_ char *mounts = read_file("/proc/self/mountinfo");
+        _cleanup_free_ char *cgroups = mounts ? read_file("/proc/self/cgroup") : NULL;
+        int r = cgroups ? cgroup_parse_own(mounts, cgroups, ret_path) : -errno;
+
+        if (r < 0)
+                return reason_set(err, r, REASON_RUNTIME_UNAVAILABLE, "found no cgroup of version 2: %s", strerror(-r));
+
+        return 0;
+}
+
+/* Removes the cgroup @name, which may be populated, and all below it. */
+static int remove_tree(int parent, const char *name, unsigned depth) {
+        int r = 0, fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        DIR *folder = fd < 0 ? NULL : fdopendir(fd);
+        const struct dirent *entry;
+
+        if (!folder) {
+                r = errno == ENOENT ? 0 : -errno;
+                fd_close(fd);
+                return r;
+        }
+
+        while ((entry = readdir(folder))) {
+                int one;
+
+                if (entry->d_type != DT_DIR || str_equal(entry->d_name, ".") || str_equal(entry->d_name, ".."))
+                        continue;
+                one = depth == 0 ? -ELOOP : remove_tree(dirfd(folder), entry->d_name, depth - 1);
+                r = one < 0 ? one : r;
+        }
+        (void) closedir(folder);
+        if (r < 0)
+                return r;
+
+        return unlinkat(parent, name, AT_REMOVEDIR) < 0 && errno != ENOENT ? -errno : 0;
+}
+
+/* Kills all that is in the cgroup, and all below it. */
+static int kill_all(int parent, const char *name) {
+        _cleanup_close_ int folder = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        _cleanup_close_ int fd = -1;
+
+        if (folder < 0)
+                return errno == ENOENT ? 0 : -errno;
+
+        fd = openat(folder, "cgroup.kill", O_WRONLY | O_CLOEXEC);
+        return fd < 0 ? -errno : fd_write_all(fd, "1", 1);
+}
+
+int cgroup_remove(int parent, const char *name) {
+        int killed, r = remove_tree(parent, name, DEPTH_MAX);
+
+        if (r != -EBUSY)
+                return r;
+
+        killed = kill_all(parent, name);
+        if (killed < 0 && killed != -ENOENT && killed != -ENODEV)
+                return killed;
+
+        /* What was killed is most often gone by now. */
+        return remove_tree(parent, name, DEPTH_MAX);
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What lives here: a sandbox's spec in the words of the keeper protocol. What does not: handing it over
+ * (keeper-process.c). */
+
+#include "runtime/native/keeper-config.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+#include "rpc/protobuf.h"
+#include "runtime/native/keeper-messages.h"
+
+#define UID_RANGE_FIRST 0x70000000u
+#define UID_RANGE_SIZE 65536u
+
+void keeper_config_encode(const NativeRuntime *runtime, const char *id, const RuntimeSpec *spec, uint8_t **ret_bytes,
+                          size_t *ret_len) {
+        const SandboxLimits *limits = &spec->spec->limits;
+        Hutch__Keeper__V1__KeeperConfig config = HUTCH__KEEPER__V1__KEEPER_CONFIG__INIT;
+        Hutch__Keeper__V1__KeeperLimits told = HUTCH__KEEPER__V1__KEEPER_LIMITS__INIT;
+        Google__Protobuf__Duration timeout = keeper_duration_of(runtime->start_timeout);
+        _cleanup_free_ char *folder = NULL, *cgroup = NULL;
+
+        if (asprintf(&folder, "%s/sandboxes/%s", runtime->state_folder, id) < 0 ||
+            (runtime->cgroup_parent && asprintf(&cgroup, "%s/%s", runtime->cgroup_parent, id) < 0))
+                abort();
+
+        told.memory_bytes = limits->memory_bytes;
+        told.cpu_millis = limits->cpu_millis;
+        told.max_processes = limits->max_processes;
+        told.max_open_files = limits->max_open_files;
+        told.disk_bytes = limits->disk_bytes;
+        told.disk_inodes = limits->disk_inodes;
+        told.tmp_bytes = limits->tmp_bytes;
+        told.cpu_weight = limits->cpu_weight;
+        told.io_weight = limits->io_weight;
+        told.read_only_root = limits->read_only_root;
+        told.tmp_noexec = limits->tmp_noexec;
+        told.no_network = limits->no_network;
+
+        config.sandbox_id = (char *) id;
+        config.state_folder = folder;
+        if (cgroup)
+                config.cgroup = cgroup;
+        config.uid_base = runtime->uid_ranges ? UID_RANGE_FIRST + spec->uid_slot * UID_RANGE_SIZE : geteuid();
+        config.uid_count = runtime->uid_ranges ? UID_RANGE_SIZE : 1;
+        config.limits = &told;
+        config.workspace = spec->spec->workspace;
+        config.start_timeout = &timeout;
+
+        if (protobuf_pack(&config.base, ret_bytes, ret_len) < 0)
+                abort();
+}

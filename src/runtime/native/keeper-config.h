@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "runtime/native/sandbox.h"
+
+/* Makes the KeeperConfig of the sandbox @id, encoded, which the caller frees. */
+void keeper_config_encode(const NativeRuntime *runtime, const char *id, const RuntimeSpec *spec, uint8_t **ret_bytes,
+                          size_t *ret_len) __attribute__((nonnull));

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "base/error.h"
+#include "runtime/native/child-process.h"
+
+/* Keepers as processes: starting one, and finding out whether one is there. @folder is a descriptor of the folder of a
+ * sandbox. */
+
+#define KEEPER_SOCKET "keeper.sock"
+#define KEEPER_LOG "keeper.log"
+
+/* Starts a keeper with an encoded KeeperConfig. It listens from now on; a socket that is there already goes. */
+int keeper_process_spawn(uv_loop_t *loop, const char *program, int folder, const uint8_t *config, size_t config_len,
+                         ChildEnded ended, void *user, ChildProcess **ret_keeper, HutchError *err)
+        __attribute__((nonnull(1, 2, 4, 6, 8)));
+
+/* Whether a keeper is there: a pidfd of it, or -1 when that cannot be had, in @ret_pidfd. -ECONNREFUSED or -ENOENT:
+ * there is none; other errors: it cannot be told. */
+int keeper_process_find(int folder, int *ret_pidfd) __attribute__((nonnull));
+
+/* The last line of the keeper's log, for the daemon's; empty when there is none. */
+void keeper_process_last_words(int folder, char *buffer, size_t size) __attribute__((nonnull));

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What lives here: the runtime itself, its folders, its table of verbs. What does not: what becomes of one sandbox
+ * (sandbox.c). */
+
+#include "runtime/native/native.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/strings.h"
+#include "model/ids.h"
+#include "model/reason.h"
+#include "runtime/native/cgroup.h"
+#include "runtime/native/execs.h"
+#include "runtime/native/sandbox.h"
+#include "runtime/native/usage.h"
+
+#define START_TIMEOUT (30 * NSEC_PER_SEC)
+#define ANSWER_TIMEOUT (10 * NSEC_PER_SEC)
+
+static int check(Runtime *base, HutchError *err) {
+        const NativeRuntime *runtime = (const NativeRuntime *) base;
+
+        if (access(runtime->keeper_program, X_OK) < 0)
+                return reason_set(err, -errno, REASON_RUNTIME_UNAVAILABLE,
+                                  "'%s' cannot be run (%s): install it there, or set native.keeper",
+                                  runtime->keeper_program, strerror(errno));
+        if (access("/proc/self/ns/user", F_OK) < 0)
+                return reason_set(err, -EOPNOTSUPP, REASON_RUNTIME_UNAVAILABLE,
+                                  "this kernel has no user namespaces, which sandboxes need");
+        if (faccessat(runtime->sandboxes_fd, ".", W_OK, AT_EACCESS) < 0)
+                return reason_set(err, -errno, REASON_RUNTIME_UNAVAILABLE, "cannot write to '%s/sandboxes': %s",
+                                  runtime->state_folder, strerror(errno));
+
+        return 0;
+}
+
+/* Calls @callback with the folders in @folder that are called like sandboxes, and are not in @but (-1: any). */
+static int list_folder(int folder, int but, void (*callback)(const char *id, void *user), void *user) {
+        int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        DIR *entries = fd < 0 ? NULL : fdopendir(fd);
+        const struct dirent *entry;
+
+        if (!entries) {
+                int r = -errno;
+
+                fd_close(fd);
+                return r;
+        }
+
+        while ((entry = readdir(entries)))
+                if (entry->d_type == DT_DIR && id_check(entry->d_name, strlen(entry->d_name), NULL) == 0 &&
+                    (but < 0 || faccessat(but, entry->d_name, F_OK, AT_SYMLINK_NOFOLLOW) < 0))
+                        callback(entry->d_name, user);
+        (void) closedir(entries);
+        return 0;
+}
+
+static int list(Runtime *base, void (*callback)(const char *id, void *user), void *user, HutchError *err) {
+        const NativeRuntime *runtime = (const NativeRuntime *) base;
+        int r = list_folder(runtime->sandboxes_fd, -1, callback, user);
+
+        if (r == 0 && runtime->cgroup_fd >= 0)
+                r = list_folder(runtime->cgroup_fd, runtime->sandboxes_fd, callback, user);
+        if (r < 0)
+                return reason_set(err, r, REASON_RUNTIME_UNAVAILABLE, "cannot list the sandboxes: %s", strerror(-r));
+
+        return 0;
+}
+
+static const RuntimeVerbs verbs = {
+        .name = "native",
+        .features = (const char *const[]){ "pause", NULL },
+        .not_enforced = (const char *const[]){ "memory_bytes", "cpu_millis", "max_processes", "disk_bytes",
+                                               "disk_inodes", "cpu_weight", "io_weight", NULL },
+        .check = check,
+        .list = list,
+        .attach = native_sandbox_attach,
+        .free = native_sandbox_free,
+        .start = native_sandbox_start,
+        .recover = native_sandbox_recover,
+        .stop = native_sandbox_stop,
+        .remove = native_sandbox_remove,
+        .set_paused = native_sandbox_set_paused,
+        .get_usage = usages_get,
+        .start_exec = execs_start,
+        .cancel_exec = execs_cancel,
+        .forget_exec = execs_forget,
+        .open_input = native_input_open,
+        .free_input = native_input_free,
+        .send_input = native_input_send,
+        .input_is_writable = native_input_is_writable,
+        .close_stdin = native_input_close_stdin,
+        .resize = native_input_resize,
+        .send_signal = native_input_signal,
+        .open_output = execs_open_output,
+        .follow_output = execs_follow_output,
+};
+
+/* Makes a folder that only the daemon can enter. */
+static int make_folder(const char *parent, const char *name, int *ret_fd, HutchError *err) {
+        _cleanup_free_ char *path = NULL;
+        _cleanup_close_ int fd = -1;
+        int r = 0;
+
+        if (asprintf(&path, "%s/%s", parent, name) < 0)
+                abort();
+        if (mkdir(path, 0700) < 0 && errno != EEXIST)
+                r = -errno;
+        if (r == 0) {
+                fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+                r = fd < 0 ? -errno : 0;
+        }
+        if (r < 0)
+                return reason_set(err, r, REASON_RUNTIME_UNAVAILABLE, "cannot make '%s': %s", path, strerror(-r));
+
+        *ret_fd = TAKE_FD(fd);
+        return 0;
+}
+
+/* Finds a place for cgroups. Without one sandboxes run nevertheless. */
+static void make_cgroup_parent(NativeRuntime *runtime, const NativeOptions *options) {
+        _cleanup_(error_clear) HutchError err = {};
+        _cleanup_free_ char *parent = NULL, *name = NULL;
+        int r = 0;
+
+        if (options->cgroup_parent)
+                parent = xstrdup(options->cgroup_parent);
+        else
+                r = cgroup_find_own(&parent, &err);
+        if (asprintf(&name, "hutch-%s", options->instance_id) < 0)
+                abort();
+        if (r == 0)
+                r = make_folder(parent, name, &runtime->cgroup_fd, &err);
+        if (r == 0 && faccessat(runtime->cgroup_fd, "cgroup.kill", F_OK, 0) < 0) {
+                runtime->cgroup_fd = fd_close(runtime->cgroup_fd);
+                r = reason_set(&err, -EOPNOTSUPP, REASON_RUNTIME_UNAVAILABLE, "'%s' has no cgroup.kill", parent);
+        }
+        if (r < 0) {
+                log_warning("no cgroups for sandboxes", LOG_STR("error", error_message(&err)));
+                return;
+        }
+
+        if (asprintf(&runtime->cgroup_parent, "%s/%s", parent, name) < 0)
+                abort();
+}
+
+static int open_folders(NativeRuntime *runtime, const NativeOptions *options, HutchError *err) {
+        _cleanup_free_ char *trash = NULL;
+        _cleanup_close_ int trash_fd = -1;
+        int r;
+
+        r = make_folder(options->state_folder, "sandboxes", &runtime->sandboxes_fd, err);
+        if (r == 0)
+                r = make_folder(options->state_folder, "trash", &trash_fd, err);
+        if (r == 0)
+                r = output_watch_new(runtime->loop, &runtime->outputs, err);
+        if (r < 0)
+                return r;
+
+        if (asprintf(&trash, "%s/trash", options->state_folder) < 0)
+                abort();
+        return remover_new(runtime->loop, runtime->keeper_program, trash, &runtime->remover, err);
+}
+
+int native_runtime_new(uv_loop_t *loop, ChannelHub *hub, const NativeOptions *options, Runtime **ret_runtime,
+                       HutchError *err) {
+        NativeRuntime *runtime = new0(NativeRuntime, 1);
+        int r;
+
+        *runtime = (NativeRuntime){
+                .base.verbs = &verbs,
+                .loop = loop,
+                .hub = hub,
+                .state_folder = xstrdup(options->state_folder),
+                .keeper_program = xstrdup(options->keeper_program),
+                .uid_ranges = options->uid_ranges,
+                .cgroup_fd = -1,
+                .sandboxes_fd = -1,
+                .start_timeout = options->start_timeout ? options->start_timeout : START_TIMEOUT,
+                .answer_timeout = options->answer_timeout ? options->answer_timeout : ANSWER_TIMEOUT,
+        };
+        task_queue_init(&runtime->queue, loop);
+        r = open_folders(runtime, options, err);
+        if (r < 0) {
+                native_runtime_free(&runtime->base, NULL, NULL);
+                return r;
+        }
+
+        make_cgroup_parent(runtime, options);
+        *ret_runtime = &runtime->base;
+        return 0;
+}
+
+static void on_closed(uv_handle_t *handle) {
+        NativeRuntime *runtime = handle->data;
+        void (*done)(void *user) = runtime->done;
+        void *user = runtime->done_user;
+
+        free(runtime->state_folder);
+        free(runtime->keeper_program);
+        free(runtime->cgroup_parent);
+        free(runtime);
+        if (done)
+                done(user);
+}
+
+void native_runtime_free(Runtime *base, void (*done)(void *user), void *user) {
+        NativeRuntime *runtime = (NativeRuntime *) base;
+
+        runtime->done = done;
+        runtime->done_user = user;
+        runtime->remover = remover_free(runtime->remover);
+        runtime->outputs = output_watch_free(runtime->outputs);
+        runtime->cgroup_fd = fd_close(runtime->cgroup_fd);
+        runtime->sandboxes_fd = fd_close(runtime->sandboxes_fd);
+        runtime->queue.idle.data = runtime;
+        uv_close((uv_handle_t *) &runtime->queue.idle, on_closed);
+}

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What lives here: which folders are to be removed, and the processes that do. What does not: how trees are removed,
+ * which is the keeper's (keeper/remove.h). */
+
+#include "runtime/native/remover.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/failpoint.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/strings.h"
+#include "model/reason.h"
+#include "runtime/native/child-process.h"
+
+#define AT_ONCE_MAX 4
+#define PAUSE_MIN_MS 100
+#define PAUSE_MAX_MS 60000
+
+/* One folder. */
+typedef struct Job Job;
+struct Job {
+        Remover *remover;
+        Job *next;
+        char *name;
+        ChildProcess *child;      /* NULL: it waits for its turn */
+        uint64_t not_before;      /* of uv_now() */
+        uint64_t pause_ms;        /* the latest */
+        void (*done)(void *user); /* NULL: nobody wants to know */
+        void *user;
+};
+
+struct Remover {
+        uv_loop_t *loop;
+        uv_timer_t timer;
+        char *program;
+        char *path;
+        int folder;
+        Job *jobs;
+        unsigned n_running;
+};
+
+static void run(Remover *remover);
+
+static void on_timer(uv_timer_t *timer) {
+        run(timer->data);
+}
+
+static void wake_in(Remover *remover, uint64_t pause_ms) {
+        (void) uv_timer_start(&remover->timer, on_timer, pause_ms, 0);
+}
+
+static Job *job_free(Job *job) {
+        child_process_free(job->child);
+        free(job->name);
+        free(job);
+        return NULL;
+}
+
+/* Tries again later, twice as late each time. */
+static void postpone(Job *job, const char *why) {
+        job->pause_ms = job->pause_ms == 0 ? PAUSE_MIN_MS : job->pause_ms * 2;
+        if (job->pause_ms > PAUSE_MAX_MS)
+                job->pause_ms = PAUSE_MAX_MS;
+        job->not_before = uv_now(job->remover->loop) + job->pause_ms;
+        log_warning("files of a removed sandbox are still there", LOG_STR("sandbox", job->name), LOG_STR("error", why),
+                    LOG_UINT("retry_ms", job->pause_ms));
+}
+
+static void on_ended(void *user, ChildEnd end) {
+        Job *job = user;
+        Remover *remover = job->remover;
+        void (*done)(void *user) = job->done;
+        void *done_user = job->user;
+        bool gone = faccessat(remover->folder, job->name, F_OK, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT;
+        char text[64];
+
+        FAILPOINT("native.remove.files");
+        remover->n_running--;
+        job->child = child_process_free(job->child);
+        wake_in(remover, 0);
+        if (!gone) {
+                postpone(job, child_end_text(end, text, sizeof(text)));
+                return;
+        }
+
+        for (Job **link = &remover->jobs; *link; link = &(*link)->next)
+                if (*link == job) {
+                        *link = job->next;
+                        break;
+                }
+        job_free(job);
+        if (done)
+                done(done_user);
+}
+
+static void start(Job *job) {
+        static char name[] = "hutch-keeper", verb[] = "remove";
+        _cleanup_(error_clear) HutchError err = {};
+        _cleanup_free_ char *path = NULL;
+        int r;
+
+        if (asprintf(&path, "%s/%s", job->remover->path, job->name) < 0)
+                abort();
+        r = child_process_spawn(job->remover->loop,
+                                &(ChildOptions){
+                                        .program = job->remover->program,
+                                        .argv = (char *const[]){ name, verb, path, NULL },
+                                        .standard_error = -1,
+                                        .descriptors = { -1, -1 },
+                                },
+                                on_ended, job, &job->child, &err);
+        if (r < 0)
+                postpone(job, error_message(&err));
+        else
+                job->remover->n_running++;
+}
+
+/* Starts those whose turn it is. */
+static void run(Remover *remover) {
+        uint64_t now = uv_now(remover->loop), next = UINT64_MAX;
+
+        for (Job *job = remover->jobs; job; job = job->next) {
+                if (!job->child && job->not_before <= now && remover->n_running < AT_ONCE_MAX)
+                        start(job);
+                if (!job->child && job->not_before > now && job->not_before < next)
+                        next = job->not_before;
+        }
+        if (next != UINT64_MAX)
+                wake_in(remover, next - now);
+}
+
+static Job *find(Remover *remover, const char *name) {
+        for (Job *job = remover->jobs; job; job = job->next)
+                if (str_equal(job->name, name))
+                        return job;
+        return NULL;
+}
+
+static Job *get(Remover *remover, const char *name) {
+        Job *job = find(remover, name);
+
+        if (job)
+                return job;
+
+        job = new0(Job, 1);
+        *job = (Job){ .remover = remover, .name = xstrdup(name), .next = remover->jobs };
+        remover->jobs = job;
+        wake_in(remover, 0);
+        return job;
+}
+
+static int add_leftovers(Remover *remover, HutchError *err) {
+        int fd = openat(remover->folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        DIR *folder = fd < 0 ? NULL : fdopendir(fd);
+        const struct dirent *entry;
+
+        if (!folder) {
+                int r = -errno;
+
+                fd_close(fd);
+                return reason_set(err, r, REASON_RUNTIME_UNAVAILABLE, "cannot read '%s': %s", remover->path,
+                                  strerror(-r));
+        }
+
+        while ((entry = readdir(folder)))
+                if (!str_equal(entry->d_name, ".") && !str_equal(entry->d_name, ".."))
+                        (void) get(remover, entry->d_name);
+        (void) closedir(folder);
+        return 0;
+}
+
+int remover_new(uv_loop_t *loop, const char *program, const char *path, Remover **ret_remover, HutchError *err) {
+        Remover *remover = new0(Remover, 1);
+        int r;
+
+        *remover = (Remover){ .loop = loop, .program = xstrdup(program), .path = xstrdup(path) };
+        (void) uv_timer_init(loop, &remover->timer);
+        remover->timer.data = remover;
+        remover->folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (remover->folder < 0)
+                r = reason_set(err, -errno, REASON_RUNTIME_UNAVAILABLE, "cannot open '%s': %s", path, strerror(errno));
+        else
+                r = add_leftovers(remover, err);
+        if (r < 0) {
+                remover_free(remover);
+                return r;
+        }
+
+        *ret_remover = remover;
+        return 0;
+}
+
+static void on_closed(uv_handle_t *handle) {
+        free(handle->data);
+}
+
+Remover *remover_free(Remover *remover) {
+        if (!remover)
+                return NULL;
+
+        while (remover->jobs) {
+                Job *job = remover->jobs;
+
+                remover->jobs = job->next;
+                job_free(job);
+        }
+        remover->folder = fd_close(remover->folder);
+        free(remover->program);
+        free(remover->path);
+        uv_close((uv_handle_t *) &remover->timer, on_closed);
+        return NULL;
+}
+
+int remover_folder(const Remover *remover) {
+        return remover->folder;
+}
+
+void remover_add(Remover *remover, const char *name, void (*done)(void *user), void *user) {
+        Job *job = get(remover, name);
+
+        job->done = done;
+        job->user = user;
+        /* Somebody waits for it now. */
+        job->not_before = 0;
+        wake_in(remover, 0);
+}
+
+void remover_forget(Remover *remover, const char *name) {
+        Job *job = find(remover, name);
+
+        if (job)
+                job->done = NULL;
+}

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "base/error.h"
+#include "runtime/native/child-process.h"
+#include "runtime/native/input.h"
+#include "runtime/native/keeper-client.h"
+#include "runtime/native/output-watch.h"
+#include "runtime/native/remover.h"
+#include "runtime/native/task-queue.h"
+#include "runtime/runtime.h"
+
+/* One sandbox, inside of the runtime: what is wanted of it (goal), how far that is (phase), its keeper and its execs.
+ *
+ *   IDLE ──► CONNECTING ──► RUNNING ──► SHUTTING ──► ENDING ──► CLEANING ──► IDLE, or REMOVING ──► IDLE
+ *    └─────────────────────────────────────────────────────────────┘
+ *
+ * Whatever goes wrong leads to ENDING, where the keeper is killed, and through CLEANING, where everything it left is,
+ * to the event that tells. Verbs only note the goal; the work is done from the loop. */
+
+typedef struct NativeRuntime {
+        Runtime base;
+        uv_loop_t *loop;
+        ChannelHub *hub;
+        char *state_folder;
+        char *keeper_program;
+        bool uid_ranges;
+        char *cgroup_parent; /* NULL: there are no cgroups */
+        int cgroup_fd;
+        int sandboxes_fd;
+        uint64_t start_timeout, answer_timeout;
+        TaskQueue queue;
+        Remover *remover;
+        OutputWatch *outputs;
+        void (*done)(void *user); /* of native_runtime_free() */
+        void *done_user;
+} NativeRuntime;
+
+typedef enum Phase {
+        PHASE_IDLE,       /* nothing is known to run */
+        PHASE_CONNECTING, /* to a keeper that has not told all it knows, or still builds; or waits to try that again */
+        PHASE_RUNNING,
+        PHASE_SHUTTING, /* the keeper was asked to end everything */
+        PHASE_ENDING,   /* the keeper's end is waited for */
+        PHASE_CLEANING, /* the end of everything that it left is */
+        PHASE_REMOVING, /* its files are being removed */
+} Phase;
+
+typedef enum Goal {
+        GOAL_NONE,
+        GOAL_START,
+        GOAL_RECOVER,
+        GOAL_STOP,
+        GOAL_REMOVE,
+        GOAL_START_FAILED, /* to tell that, with nothing left */
+        GOAL_LOST,         /* the same */
+} Goal;
+
+typedef struct NativeExec NativeExec;
+typedef struct NativeUsage NativeUsage;
+
+typedef struct NativeSandbox {
+        RuntimeSandbox base;
+        NativeRuntime *runtime;
+        char *id;
+        const RuntimeEvents *events;
+        void *user;
+
+        Goal goal;
+        bool goal_is_new; /* nothing was done for it yet */
+        Phase phase;
+        uint64_t deadline; /* of uv_now(): for CONNECTING and CLEANING */
+        uint64_t pause_ms; /* before the latest try to connect, or to clean */
+        uint64_t grace;    /* of stop() */
+        HutchError error;  /* what to tell, once it is known */
+        Task task;
+        uv_timer_t timer;
+
+        uint8_t *config; /* an encoded KeeperConfig, until a keeper is started with it */
+        size_t config_len;
+        ChildProcess *keeper; /* NULL: it is gone, or known by its connection only */
+        bool spawned;         /* for this goal */
+        bool killed;
+        KeeperClient *client;
+        bool described; /* by this client */
+        Hutch__Keeper__V1__KeeperState state;
+
+        bool pausing, paused; /* set_paused() has asked for that */
+        bool pause_is_asked;  /* the keeper was */
+        NativeUsage *usages;
+        NativeInput *inputs;
+        NativeExec *execs, *last_exec; /* in the order they came */
+        bool freed;
+} NativeSandbox;
+
+RuntimeSandbox *native_sandbox_attach(Runtime *runtime, const char *id, const RuntimeEvents *events, void *user);
+void native_sandbox_free(RuntimeSandbox *sandbox);
+void native_sandbox_start(RuntimeSandbox *sandbox, const RuntimeSpec *spec);
+void native_sandbox_recover(RuntimeSandbox *sandbox, const char *const *exec_ids);
+void native_sandbox_stop(RuntimeSandbox *sandbox, uint64_t grace);
+void native_sandbox_remove(RuntimeSandbox *sandbox);
+void native_sandbox_set_paused(RuntimeSandbox *sandbox, bool paused);
+
+/* For execs.c and usage.c: whether the keeper can be asked for something. */
+static inline bool sandbox_is_connected(const NativeSandbox *sandbox) {
+        return sandbox->phase == PHASE_RUNNING && sandbox->client;
+}
+
+/* For execs.c and usage.c: has execs_run() and usages_fail() called from the loop. */
+void sandbox_wake(NativeSandbox *sandbox) __attribute__((nonnull));

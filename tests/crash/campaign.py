@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kills daemons: campaign.py SEED TARGET..., where a target is a failpoint, "NAME:HITS", or "-" for a random moment.
+
+The last line of its output says in JSON what it did. A run with the same words does the same, as far as the clocks of
+the processes let it."""
+
+import json
+import random
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections import Counter
+
+from daemon import LIMIT, Client, KilledDaemon, wait_until
+from load import ACTIONS, Actor, Watcher
+from told import check_history
+from hutch.v1 import exec_pb2, sandbox_pb2
+
+RANDOM = "-"
+FINISH = "the end"  # of a state folder
+ACTORS = 2
+LIVES = 25  # of one state folder
+# What the load does more often, to come to a failpoint soon.
+WAYS = {
+    "unknown": "create exec",
+    "exec": "create exec run cancel",
+    "cancel": "create cancel wait",
+    "pause": "create wait pause unpause",
+    "lost": "create wait kill_keeper",
+    "start-failed": "create wait ruin",
+    "recover": "create wait exec",
+    "clean": "create stop wait kill_keeper",
+    "stop": "create wait stop",
+    "resume": "create wait stop resume",
+    "remove": "create delete",
+    "delete": "create delete",
+    "update": "create update",
+    "idle": "idle",
+    "lifetime": "expire",
+    "start": "create",
+}
+
+
+class World:
+    """A state folder and all that happens there."""
+
+    def __init__(self, seed: int):
+        self.random = random.Random(seed)
+        self.daemon = KilledDaemon()
+        self.actors = [Actor(self.daemon, f"a{i}", self.random.getrandbits(64)) for i in range(ACTORS)]
+        self.watcher = Watcher(self.daemon)
+        self.problems: list[str] = []
+
+    def live(self, failpoint: str) -> bool:
+        """One life of the daemon. Tells whether it was ended by @failpoint."""
+        name = failpoint.split(":")[0]
+        if name in SPECIAL:
+            return SPECIAL[name](self, failpoint)
+        if not self.daemon.start_life(failpoint):
+            assert failpoint, "the daemon died by itself"
+            return True
+
+        over = threading.Event()
+        way = next((way for word, way in WAYS.items() if word in name), " ".join(ACTIONS))
+        threads = [self.thread(actor.live, over, way) for actor in self.actors] + [self.thread(self.watcher.live)]
+        if failpoint:
+            limit = 2.5 if "purge" in name else 1.2
+        else:
+            limit = self.random.uniform(0, 0.25)
+        hit = self.wait_for_end(limit)
+        if not hit and not failpoint and self.random.random() < 0.3:
+            self.kill_keepers()
+        self.daemon.end_life()
+        over.set()
+        for thread in threads:
+            thread.join(60)
+            assert not thread.is_alive(), "a client hangs"
+        assert not self.problems, self.problems[0]
+        assert failpoint or not hit, "the daemon died by itself"
+        return hit
+
+    # Failpoints that the load cannot come to.
+
+    def live_unclaimed(self, failpoint: str) -> bool:
+        """A call of RunCommand is cut off, and nobody repeats it."""
+        actor = self.begin_special()
+        box = actor.create()
+        actor.wait(box, "READY")
+        run = actor.add_run(box, "exec sleep 1000")
+        run.is_endless = True
+        request = exec_pb2.RunCommandRequest(sandbox_id=box.id, request_id=run.token, spec=actor.spec_of(run))
+        call = actor.client.execs.RunCommand.future(request)
+        run.id = wait_until(lambda: [e.exec_state.exec_id for e in self.watcher.seen if e.HasField("exec_state")])[0]
+        self.daemon.end_life()
+        assert call.exception(LIMIT), "a killed daemon answered"
+
+        assert self.daemon.start_life(failpoint)
+        return self.end_special(75)
+
+    def live_pause_failed(self, failpoint: str) -> bool:
+        """The kernel does not freeze a sandbox."""
+        actor = self.begin_special(failpoint)
+        self.daemon.connect()
+        box = actor.create()
+        actor.wait(box, "READY")
+        freezer = self.daemon.cgroup(box.id) / "cgroup.freeze"
+        subprocess.run(["mount", "--bind", "/dev/full", freezer], check=True)
+        try:
+            actor.change(box, "PauseSandbox")
+            return self.end_special(10)
+        finally:
+            subprocess.run(["umount", freezer], check=True)
+
+    def begin_special(self, failpoint: str = "") -> Actor:
+        assert self.daemon.start_life(failpoint)
+        self.thread(self.watcher.live)
+        actor = self.actors[0]
+        actor.client = Client(self.daemon.socket)
+        return actor
+
+    def end_special(self, limit: float) -> bool:
+        hit = self.wait_for_end(limit)
+        self.daemon.end_life()
+        return hit
+
+    def thread(self, function, *arguments) -> threading.Thread:
+        def run() -> None:
+            try:
+                function(*arguments)
+            except BaseException:  # pylint: disable=broad-exception-caught
+                self.problems.append(traceback.format_exc())
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        return thread
+
+    def wait_for_end(self, limit: float) -> bool:
+        """Tells whether the daemon ended by itself within @limit."""
+        end = time.monotonic() + limit
+        while self.daemon.process.poll() is None and not self.problems:
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.002)
+        return self.daemon.process.poll() is not None
+
+    def kill_keepers(self) -> None:
+        """The keepers of some sandboxes die with the daemon."""
+        for actor in self.actors:
+            box = actor.pick("READY", "PENDING", "PAUSED", "STOPPING")
+            if box:
+                actor.kill_keeper(box)
+
+    def replay(self) -> list:
+        """All events, by a watch from the beginning."""
+        client = self.daemon.client()
+        last = client.watch().cursor
+        request = sandbox_pb2.WatchEventsRequest(after_cursor=0)
+        events = []
+        if last > 0:
+            for step in client.sandboxes.WatchEvents(request, timeout=60):
+                if step.HasField("event"):
+                    events.append(step.event)
+                    if step.event.cursor >= last:
+                        break
+        return events
+
+    def finish(self) -> None:
+        """Nothing is lost and, when all sandboxes are deleted, nothing is left."""
+        assert self.daemon.start_life()
+        self.daemon.connect()
+        watching = self.thread(self.watcher.live)
+        for actor in self.actors:
+            actor.finish()
+
+        boxes = [box for actor in self.actors for box in actor.boxes]
+        listed = self.daemon.ids(states=list(range(1, 9)))
+        assert sorted(listed) == sorted(box.id for box in boxes), "what is listed is not what was made"
+        events = self.replay()
+        check_history(events, boxes)
+        wait_until(lambda: len(self.watcher.seen) >= len(events), 10, "the watcher misses events at the end")
+        assert self.watcher.seen == events, "a watcher that went on from its cursor saw other events than there are"
+        end = time.monotonic() + 10
+        while (left := self.daemon.leftovers()) and time.monotonic() < end:
+            time.sleep(0.01)
+        assert not left, f"everything is deleted, and this is left: {left}"
+        self.daemon.end_life()
+        watching.join(60)
+        assert not self.problems, self.problems[0]
+
+    @property
+    def keepers_killed(self) -> int:
+        return sum(actor.keepers_killed for actor in self.actors)
+
+
+SPECIAL = {
+    "control.timer.unclaimed": World.live_unclaimed,
+    "control.observe.pause-failed": World.live_pause_failed,
+}
+
+
+def run(seed: int, targets: list[str]) -> dict:
+    """Kills a daemon at each of @targets. Returns what came of it."""
+    kills, keepers, hits, reached, failures = 0, 0, Counter(), set(), []
+    for number, first in enumerate(range(0, len(targets), LIVES)):
+        world = World(seed + number)
+        target = ""
+        try:
+            for target in [*targets[first : first + LIVES], FINISH]:
+                if target == FINISH:
+                    world.finish()
+                elif world.live(target.removeprefix(RANDOM)):
+                    hits[target.split(":")[0]] += 1
+                kills += 1
+        except Exception:  # pylint: disable=broad-exception-caught
+            words = " ".join(targets[first : first + LIVES])
+            where = f"at {target} of: campaign.py {seed + number} {words}\nlogs in {world.daemon.keep_logs()}"
+            failures.append(f"{where}\n{traceback.format_exc()}")
+        keepers += world.keepers_killed
+        reached |= world.daemon.failpoints_reached()
+        world.daemon.wipe()
+    return {"kills": kills, "keepers": keepers, "hits": hits, "reached": sorted(reached), "failures": failures}
+
+
+if __name__ == "__main__":
+    print(json.dumps(run(int(sys.argv[1]), sys.argv[2:])))

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keepers for the tests."""
+
+import itertools
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from keeper import Keeper, cgroup_mount, make_stubs
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+# pylint: disable=wrong-import-position,unused-import
+from host import _host_makes_sandboxes  # noqa: E402,F401
+
+NUMBERS = itertools.count()
+
+
+@pytest.fixture(scope="session", name="stubs", autouse=True)
+def _stubs(tmp_path_factory):
+    make_stubs(tmp_path_factory.mktemp("stubs"))
+
+
+@pytest.fixture(scope="session", name="cgroups")
+def make_cgroups(tmp_path_factory):
+    """A folder of the cgroup tree for this session."""
+    folder = cgroup_mount() / f"hutch-test-keeper-{os.getpid()}"
+    folder.mkdir()
+    yield folder
+    folder.rmdir()
+
+
+def start_keepers(folder, cgroups):
+    keepers = []
+
+    def start(config: dict | None = None, user: int | None = None) -> Keeper:
+        number = next(NUMBERS)
+        name = f"sandbox-{number}"
+        keepers.append(Keeper(folder / "sandboxes" / name, cgroups / name, config or {}, user))
+        return keepers[-1]
+
+    yield start
+    for keeper in keepers:
+        if keeper.process.poll() is None:
+            keeper.kill()
+        elif keeper.cgroup.exists():
+            keeper.clean()
+
+
+@pytest.fixture(name="start_keeper")
+def make_start_keeper(tmp_path, cgroups):
+    """Starts keepers that end with the test."""
+    yield from start_keepers(tmp_path, cgroups)
+
+
+@pytest.fixture(scope="module", name="keeper")
+def start_shared_keeper(tmp_path_factory, cgroups):
+    """A keeper for all tests of a file, which must have nothing running at their end."""
+    starting = start_keepers(tmp_path_factory.mktemp("keeper"), cgroups)
+    shared = next(starting)()
+    try:
+        yield shared
+        assert [one for one in shared.describe().execs if not one.HasField("end")] == []
+    finally:
+        next(starting, None)

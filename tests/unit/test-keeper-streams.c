@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+#include "keeper/input.h"
+#include "keeper/loop.h"
+#include "keeper/pump.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "test.h"
+
+static uv_loop_t loop;
+
+static int start_loop(void **state) {
+        signal(SIGPIPE, SIG_IGN);
+        return uv_loop_init(&loop);
+}
+
+/* Everything that a test has let go of is closed, and nothing else is left. */
+static int end_loop(void **state) {
+        uv_run(&loop, UV_RUN_DEFAULT);
+        return uv_loop_close(&loop);
+}
+
+static void turn(void) {
+        uv_run(&loop, UV_RUN_NOWAIT);
+}
+
+/* A pipe whose end @ours does not block. */
+static void make_pipe(int ours, int fds[2]) {
+        assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
+        assert_int_equal(fcntl(fds[ours], F_SETFL, O_NONBLOCK), 0);
+}
+
+/* ---- Pumps ---- */
+
+static void count(void *user) {
+        ++*(int *) user;
+}
+
+static void expect_file(int fd, const char *text) {
+        char buffer[100] = "";
+
+        assert_int_equal(pread(fd, buffer, sizeof(buffer), 0), strlen(text));
+        assert_string_equal(buffer, text);
+}
+
+static void a_pump_carries_until_the_source_ends(void **state) {
+        _cleanup_close_ int file = memfd_create("output", MFD_CLOEXEC);
+        int fds[2], ended = 0;
+        Pump *pump;
+
+        make_pipe(0, fds);
+        pump = pump_new(&loop, fds[0], fcntl(file, F_DUPFD_CLOEXEC, 0), 100, count, &ended);
+        assert_non_null(pump);
+        assert_int_equal(write(fds[1], "one ", 4), 4);
+        turn();
+        assert_int_equal(pump_total(pump), 4);
+        assert_int_equal(write(fds[1], "two", 3), 3);
+        close(fds[1]);
+        turn();
+        turn();
+        assert_int_equal(ended, 1);
+        assert_int_equal(pump_total(pump), 7);
+        assert_int_equal(pump_dropped(pump), 0);
+        expect_file(file, "one two");
+        pump_free(pump);
+}
+
+static void a_pump_that_is_let_go_of_keeps_its_source_going(void **state) {
+        _cleanup_close_ int file = memfd_create("output", MFD_CLOEXEC);
+        int fds[2], ended = 0;
+        char piece[4096] = "";
+        Pump *pump;
+
+        make_pipe(0, fds);
+        pump = pump_new(&loop, fds[0], fcntl(file, F_DUPFD_CLOEXEC, 0), 100, count, &ended);
+        assert_int_equal(write(fds[1], "kept", 4), 4);
+        pump_catch_up(pump);
+        assert_int_equal(pump_total(pump), 4);
+        pump_free(pump);
+
+        /* More than a pipe holds: whoever writes is neither stalled nor told. */
+        assert_int_equal(fcntl(fds[1], F_SETFL, O_NONBLOCK), 0);
+        for (int i = 0; i < 100; i++) {
+                assert_int_equal(write(fds[1], piece, sizeof(piece)), sizeof(piece));
+                turn();
+        }
+        close(fds[1]);
+        turn();
+        assert_int_equal(ended, 0);
+        expect_file(file, "kept");
+}
+
+/* ---- Inputs ---- */
+
+typedef struct TestItem {
+        InputItem item; /* first */
+        int taken;
+} TestItem;
+
+static void on_taken(InputItem *item) {
+        assert_null(item->input);
+        ((TestItem *) item)->taken++;
+}
+
+static TestItem test_item(const void *bytes, size_t len, bool close) {
+        return (TestItem){ .item = { .bytes = bytes, .len = len, .close = close, .taken = on_taken } };
+}
+
+static void input_is_taken_in_order_as_there_is_room(void **state) {
+        static char large[200000], buffer[200000];
+        TestItem first = test_item("ab", 2, false), second = test_item(large, sizeof(large), false);
+        TestItem third = test_item("c", 1, true);
+        size_t total = 0;
+        ssize_t n = 0;
+        Input *input;
+        int fds[2];
+
+        memset(large, 'x', sizeof(large));
+        make_pipe(1, fds);
+        input = input_new(&loop, fds[1], false);
+        input_send(input, &first.item);
+        input_send(input, &second.item);
+        input_send(input, &third.item);
+        turn();
+        assert_int_equal(first.taken, 1);
+        assert_int_equal(second.taken + third.taken, 0);
+
+        while ((n = read(fds[0], buffer, sizeof(buffer))) > 0) {
+                assert_int_equal(buffer[0], total == 0 ? 'a' : 'x');
+                total += (size_t) n;
+                if (total == 2 + sizeof(large) + 1)
+                        assert_int_equal(buffer[n - 1], 'c');
+                turn();
+        }
+        assert_int_equal(n, 0);
+        assert_int_equal(total, 2 + sizeof(large) + 1);
+        assert_int_equal(second.taken, 1);
+        assert_int_equal(third.taken, 1);
+        input_free(input);
+        close(fds[0]);
+}
+
+static void input_that_nobody_reads_is_thrown_away(void **state) {
+        static char large[200000];
+        TestItem waiting = test_item(large, sizeof(large), false), next = test_item("a", 1, false);
+        Input *input;
+        int fds[2];
+
+        make_pipe(1, fds);
+        input = input_new(&loop, fds[1], false);
+        input_send(input, &waiting.item);
+        assert_int_equal(waiting.taken, 0);
+        close(fds[0]);
+        turn();
+        assert_int_equal(waiting.taken, 1);
+        input_send(input, &next.item);
+        assert_int_equal(next.taken, 1);
+        input_free(input);
+}
+
+static void what_waits_can_be_taken_back(void **state) {
+        static char large[200000];
+        TestItem items[] = { test_item(large, sizeof(large), false), test_item("b", 1, false),
+                             test_item("c", 1, true) };
+        char buffer[70000];
+        ssize_t n, last = 0;
+        Input *input;
+        int fds[2];
+
+        make_pipe(1, fds);
+        input = input_new(&loop, fds[1], false);
+        for (int i = 0; i < 3; i++)
+                input_send(input, &items[i].item);
+        input_item_remove(&items[1].item);
+        input_item_remove(&items[0].item);
+        input_item_remove(&items[0].item);
+        while ((n = read(fds[0], buffer, sizeof(buffer))) > 0) {
+                last = n;
+                turn();
+        }
+        assert_int_equal(buffer[last - 1], 'c');
+        assert_int_equal(items[0].taken + items[1].taken, 0);
+        assert_int_equal(items[2].taken, 1);
+        input_free(input);
+        close(fds[0]);
+}
+
+static void the_end_of_an_input_takes_what_waits(void **state) {
+        static char large[200000];
+        TestItem items[] = { test_item(large, sizeof(large), false), test_item("b", 1, true) };
+        Input *input;
+        int fds[2];
+
+        make_pipe(1, fds);
+        input = input_new(&loop, fds[1], false);
+        input_send(input, &items[0].item);
+        input_send(input, &items[1].item);
+        input_free(input);
+        assert_int_equal(items[0].taken, 1);
+        assert_int_equal(items[1].taken, 1);
+        close(fds[0]);
+}
+
+/* ---- Alarms ---- */
+
+static void an_alarm_rings_once_and_not_before(void **state) {
+        int rang = 0;
+        Alarm *alarm = alarm_new(&loop, count, &rang);
+        uint64_t began = clock_monotonic_ns();
+
+        alarm_set(alarm, 0);
+        alarm_set(alarm, 20 * NSEC_PER_MSEC);
+        uv_run(&loop, UV_RUN_DEFAULT);
+        assert_int_equal(rang, 1);
+        assert_true(clock_monotonic_ns() - began >= 19 * NSEC_PER_MSEC);
+        alarm_set(alarm, 0);
+        alarm_set(alarm, UINT64_MAX);
+        uv_run(&loop, UV_RUN_DEFAULT);
+        assert_int_equal(rang, 1);
+        alarm_free(alarm);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test_setup_teardown(a_pump_carries_until_the_source_ends, start_loop, end_loop),
+                cmocka_unit_test_setup_teardown(a_pump_that_is_let_go_of_keeps_its_source_going, start_loop, end_loop),
+                cmocka_unit_test_setup_teardown(input_is_taken_in_order_as_there_is_room, start_loop, end_loop),
+                cmocka_unit_test_setup_teardown(input_that_nobody_reads_is_thrown_away, start_loop, end_loop),
+                cmocka_unit_test_setup_teardown(what_waits_can_be_taken_back, start_loop, end_loop),
+                cmocka_unit_test_setup_teardown(the_end_of_an_input_takes_what_waits, start_loop, end_loop),
+                cmocka_unit_test_setup_teardown(an_alarm_rings_once_and_not_before, start_loop, end_loop),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
