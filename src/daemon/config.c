@@ -361,18 +361,14 @@ int config_parse(Config *config, const char *name, const char *text, size_t len,
 }
 
 int config_read(Config *config, const char *path, HutchError *err) {
-        _cleanup_free_ char *text = malloc(CONFIG_SIZE_MAX + 1);
+        _cleanup_free_ char *text = new0(char, CONFIG_SIZE_MAX + 1);
         FILE *file = fopen(path, "re");
         const char *name = strrchr(path, '/');
         size_t len;
         int r;
 
-        if (!file || !text) {
-                r = file ? -ENOMEM : -errno;
-                if (file)
-                        (void) fclose(file);
-                return error_set(err, r, "FILE_NOT_FOUND", "cannot read %s: %s", path, strerror(-r));
-        }
+        if (!file)
+                return error_set(err, -errno, "FILE_NOT_FOUND", "cannot read %s: %s", path, strerror(errno));
 
         len = fread(text, 1, CONFIG_SIZE_MAX + 1, file);
         r = ferror(file) ? -EIO : 0;

@@ -117,7 +117,8 @@ static void list_remove(CallList *list, ChannelCall *call) {
 static ChannelCall *list_pop(CallList *list) {
         ChannelCall *call = list->first;
 
-        list_remove(list, call);
+        list->first = call->next;
+        *(call->next ? &call->next->prev : &list->last) = NULL;
         return call;
 }
 
