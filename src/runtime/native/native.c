@@ -223,6 +223,9 @@ void native_runtime_free(Runtime *base, void (*done)(void *user), void *user) {
         runtime->remover = remover_free(runtime->remover);
         runtime->outputs = output_watch_free(runtime->outputs);
         runtime->cgroup_fd = fd_close(runtime->cgroup_fd);
+        /* Goes only when no sandbox is left in it. */
+        if (runtime->cgroup_parent)
+                (void) rmdir(runtime->cgroup_parent);
         runtime->sandboxes_fd = fd_close(runtime->sandboxes_fd);
         runtime->queue.idle.data = runtime;
         uv_close((uv_handle_t *) &runtime->queue.idle, on_closed);
