@@ -13,9 +13,9 @@
 
 #include "api/times.h"
 #include "base/clock.h"
+#include "base/duration.h"
 #include "base/strings.h"
 #include "contract/hutch/v1/sandbox.pb-c.h"
-#include "model/duration.h"
 #include "rpc/protobuf.h"
 
 #define DISK_INODES_MIN 64

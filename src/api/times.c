@@ -5,7 +5,7 @@
 #include "api/times.h"
 
 #include "base/clock.h"
-#include "model/duration.h"
+#include "base/duration.h"
 
 Google__Protobuf__Timestamp timestamp_message(uint64_t ns) {
         Google__Protobuf__Timestamp message = GOOGLE__PROTOBUF__TIMESTAMP__INIT;

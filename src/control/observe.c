@@ -9,13 +9,13 @@
 #include <sys/wait.h>
 
 #include "base/clock.h"
+#include "base/duration.h"
 #include "base/failpoint.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/strings.h"
 #include "control/objects.h"
 #include "control/text.h"
-#include "model/duration.h"
 
 /* An operation that was asked for has been answered; what waits for it can go on. */
 static void operation_done(Sandbox *sandbox, Operation operation) {

@@ -13,8 +13,8 @@
 #include <yaml.h>
 
 #include "base/clock.h"
+#include "base/duration.h"
 #include "base/strings.h"
-#include "model/duration.h"
 
 #define CONFIG_SIZE_MAX (1 << 20)
 
@@ -52,6 +52,10 @@ static const ConfigKey keys[] = {
                    "Default: /var/lib/hutch for root, $XDG_STATE_HOME/hutch for others." },
         { "shutdown_grace", CONFIG_DURATION, KEY(shutdown_grace), "10s", .max = 3600 * NSEC_PER_SEC,
           .about = "How long calls may take to finish when the daemon is asked to end. Sandboxes run on." },
+        { "idle_exit", CONFIG_DURATION, KEY(idle_exit), "0", .max = 3650 * 86400 * NSEC_PER_SEC,
+          .about = "The daemon ends by itself after it was of no use for that long: it had no sandbox but deleted "
+                   "ones,\n"
+                   "and nobody was connected. The flag --idle-exit comes before it. 0: never." },
 
         { "log.level", CONFIG_LOG_LEVEL, KEY(log_level), "info", .about = "debug, info, warning or error." },
         { "log.format", CONFIG_LOG_FORMAT, KEY(log_format), "logfmt", .about = "logfmt (key=value) or json." },
@@ -232,6 +236,15 @@ void config_clear(Config *config) {
                 if (keys[i].type == CONFIG_TEXT)
                         free(*(char **) config_field(config, &keys[i]));
         *config = (Config){};
+}
+
+int config_set(Config *config, const char *name, const char *text, HutchError *err) {
+        const ConfigKey *key = find_key(name);
+        const char *wrong;
+
+        assert(key);
+        wrong = set_value(config, key, text);
+        return wrong ? error_set(err, -EINVAL, "FIELD_INVALID", "%s '%s' %s", name, text, wrong) : 0;
 }
 
 /* The state of a reader: a file is a mapping of keys, and of sections that are mappings of keys. */

@@ -2,7 +2,7 @@
 
 /* Input: a text. */
 
-#include "model/duration.h"
+#include "base/duration.h"
 
 #include <assert.h>
 #include <errno.h>

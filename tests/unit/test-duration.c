@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-#include "model/duration.h"
+#include "base/duration.h"
 
 #include <errno.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 
 /* What lives here: durations as text and their range. What does not: clocks (base/clock.h) and points in time. */
 
-#include "model/duration.h"
+#include "base/duration.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -12,7 +12,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/strings.h"
-#include "model/reason.h"
 
 #define DURATION_NS_MAX ((uint64_t) DURATION_SECONDS_MAX * NSEC_PER_SEC)
 
@@ -142,14 +141,14 @@ static int text_parse(Span text, uint64_t *ret_ns) {
 }
 
 static int duration_out_of_range(HutchError *err) {
-        return reason_set(err, -EINVAL, REASON_DURATION_OUT_OF_RANGE, "a duration is 0 to %jd seconds (ten years)",
-                          (intmax_t) DURATION_SECONDS_MAX);
+        return error_set(err, -EINVAL, "DURATION_OUT_OF_RANGE", "a duration is 0 to %jd seconds (ten years)",
+                         (intmax_t) DURATION_SECONDS_MAX);
 }
 
 int duration_check(Duration duration, HutchError *err) {
         if (duration.nanos >= (int32_t) NSEC_PER_SEC)
-                return reason_set(err, -EINVAL, REASON_DURATION_MALFORMED,
-                                  "the nanoseconds of a duration are less than a second");
+                return error_set(err, -EINVAL, "DURATION_MALFORMED",
+                                 "the nanoseconds of a duration are less than a second");
 
         if (duration.seconds < 0 || duration.nanos < 0 || duration.seconds > DURATION_SECONDS_MAX ||
             (duration.seconds == DURATION_SECONDS_MAX && duration.nanos > 0))
@@ -164,8 +163,8 @@ int duration_parse(const char *text, size_t len, Duration *ret_duration, HutchEr
 
         r = text_parse((Span){ text, text + len }, &ns);
         if (r < 0)
-                return reason_set(err, r, REASON_DURATION_MALFORMED,
-                                  "a duration is written as in '1h30m', '1.5s', '250ms' or '0', to the nanosecond");
+                return error_set(err, r, "DURATION_MALFORMED",
+                                 "a duration is written as in '1h30m', '1.5s', '250ms' or '0', to the nanosecond");
         if (ns > DURATION_NS_MAX)
                 return duration_out_of_range(err);
 
