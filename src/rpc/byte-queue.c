@@ -98,18 +98,18 @@ int byte_queue_append(ByteQueue *queue, const void *bytes, size_t len) {
         return 0;
 }
 
-int byte_queue_append_taken(ByteQueue *queue, void *buffer, size_t len) {
+int byte_queue_append_taken(ByteQueue *queue, const void *head, size_t head_len, void *buffer, size_t len) {
         ByteChunk *chunk;
+        int r;
 
-        if (len == 0) {
-                free(buffer);
-                return 0;
-        }
-
+        r = byte_queue_reserve(queue, head_len);
+        if (r < 0)
+                return r;
         chunk = malloc(sizeof(ByteChunk));
         if (!chunk)
                 return -ENOMEM;
 
+        (void) byte_queue_append(queue, head, head_len);
         *chunk = (ByteChunk){ .data = buffer, .end = len, .size = len };
         push(queue, chunk);
         queue->len += len;

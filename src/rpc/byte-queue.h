@@ -27,9 +27,10 @@ int byte_queue_reserve(ByteQueue *queue, size_t len) __attribute__((nonnull));
 /* Copies the @len bytes at @bytes to the end. -ENOMEM leaves the queue as it was. */
 int byte_queue_append(ByteQueue *queue, const void *bytes, size_t len) __attribute__((nonnull(1)));
 
-/* Appends the @len bytes at @buffer, which comes from malloc() and is the queue's from now on, also when @len is 0.
- * -ENOMEM leaves the queue as it was, and @buffer with the caller. */
-int byte_queue_append_taken(ByteQueue *queue, void *buffer, size_t len) __attribute__((nonnull(1)));
+/* Copies the @head_len bytes at @head, and appends the @len bytes at @buffer, at least one, which comes from malloc() and
+ * is the queue's from now on. -ENOMEM leaves the queue as it was, and @buffer with the caller. */
+int byte_queue_append_taken(ByteQueue *queue, const void *head, size_t head_len, void *buffer, size_t len)
+        __attribute__((nonnull(1, 4)));
 
 /* Moves the first bytes of the queue to @ret_bytes: @len, or all when there are fewer. Returns how many. */
 size_t byte_queue_read(ByteQueue *queue, void *ret_bytes, size_t len) __attribute__((nonnull(1)));

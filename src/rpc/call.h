@@ -101,6 +101,9 @@ void call_set_compression(Call *call, bool compress);
  * length has more than 32 bits; -ENOMEM. */
 int call_send(Call *call, const void *message, size_t len);
 
+/* The same with a message that comes from malloc() and is taken over, also when it fails: a large one is not copied. */
+int call_send_taken(Call *call, uint8_t *message, size_t len);
+
 /* Tells whether less than a window of messages waits to be sent. */
 bool call_is_writable(const Call *call);
 
@@ -112,6 +115,7 @@ void call_finish_details(Call *call, StatusCode status, const char *message, con
 
 /* Sends one message and ends the call with OK. */
 void call_reply(Call *call, const void *message, size_t len);
+void call_reply_taken(Call *call, uint8_t *message, size_t len); /* as call_send_taken() */
 
 /* Ends the call with what @err says: its code, its message, and a google.rpc.ErrorInfo with its reason and the domain
  * "hutch". For other details see status-details.h. */

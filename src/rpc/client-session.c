@@ -489,7 +489,7 @@ void client_call_set_compression(ClientCall *call, bool compress) {
 }
 
 int client_call_send(ClientCall *call, const void *message, size_t len) {
-        _cleanup_free_ uint8_t *compressed = NULL;
+        uint8_t *compressed;
         int r;
 
         if (call->over || call->stream.local_ended || call->stream.closed)
@@ -500,7 +500,7 @@ int client_call_send(ClientCall *call, const void *message, size_t len) {
         r = gzip_compress(message, len, &compressed, &len);
         if (r < 0)
                 return r;
-        return stream_send(&call->stream, compressed, len, true);
+        return stream_send_taken(&call->stream, compressed, len, true);
 }
 
 bool client_call_is_writable(const ClientCall *call) {

@@ -87,12 +87,7 @@ int call_send_protobuf(Call *call, const ProtobufCMessage *message) {
         int r;
 
         r = protobuf_pack(message, &bytes, &len);
-        if (r < 0)
-                return r;
-
-        r = call_send(call, bytes, len);
-        free(bytes);
-        return r;
+        return r < 0 ? r : call_send_taken(call, bytes, len);
 }
 
 void call_reply_protobuf(Call *call, const ProtobufCMessage *message) {
@@ -104,6 +99,5 @@ void call_reply_protobuf(Call *call, const ProtobufCMessage *message) {
                 return;
         }
 
-        call_reply(call, bytes, len);
-        free(bytes);
+        call_reply_taken(call, bytes, len);
 }

@@ -288,37 +288,58 @@ void call_fail_with(Call *call, StatusCode status, const char *reason, const cha
         call_fail_details(call, &err, &(StatusDetails){ .reason = reason, .domain = DOMAIN });
 }
 
-int call_send(Call *call, const void *message, size_t len) {
-        _cleanup_free_ uint8_t *compressed = NULL;
-        int r;
-
+/* Sees to it that a message can follow. */
+static int begin_message(Call *call) {
         if (call->finished || call->told || call->stream.closed)
                 return -EPIPE;
 
-        if (!call->headers_sent) {
-                r = send_headers(call);
-                if (r < 0)
-                        return r;
-        }
-
-        if (!call->compresses || !call->declared_gzip)
-                return stream_send(&call->stream, message, len, false);
-
-        r = gzip_compress(message, len, &compressed, &len);
-        if (r < 0)
-                return r;
-        return stream_send(&call->stream, compressed, len, true);
+        return call->headers_sent ? 0 : send_headers(call);
 }
 
-void call_reply(Call *call, const void *message, size_t len) {
-        int r = call_send(call, message, len);
+static int send_compressed(Call *call, const void *message, size_t len) {
+        uint8_t *compressed;
+        int r = gzip_compress(message, len, &compressed, &len);
 
+        return r < 0 ? r : stream_send_taken(&call->stream, compressed, len, true);
+}
+
+int call_send(Call *call, const void *message, size_t len) {
+        int r = begin_message(call);
+
+        if (r < 0)
+                return r;
+        if (call->compresses && call->declared_gzip)
+                return send_compressed(call, message, len);
+        return stream_send(&call->stream, message, len, false);
+}
+
+int call_send_taken(Call *call, uint8_t *message, size_t len) {
+        _cleanup_free_ uint8_t *taken = message;
+        int r = begin_message(call);
+
+        if (r < 0)
+                return r;
+        if (call->compresses && call->declared_gzip)
+                return send_compressed(call, message, len);
+        return stream_send_taken(&call->stream, TAKE_PTR(taken), len, false);
+}
+
+/* Ends the call after its only message, which was sent with @r. */
+static void finish_reply(Call *call, int r) {
         if (r == 0)
                 call_finish(call, STATUS_OK, NULL);
         else if (r == -EMSGSIZE)
                 call_fail_with(call, STATUS_RESOURCE_EXHAUSTED, "MESSAGE_TOO_LARGE", "the answer is too large");
         else if (r != -EPIPE)
                 call_fail_with(call, STATUS_RESOURCE_EXHAUSTED, "HOST_EXHAUSTED", "no memory for the answer");
+}
+
+void call_reply(Call *call, const void *message, size_t len) {
+        finish_reply(call, call_send(call, message, len));
+}
+
+void call_reply_taken(Call *call, uint8_t *message, size_t len) {
+        finish_reply(call, call_send_taken(call, message, len));
 }
 
 /* Tells everybody that the call is over, once. */
@@ -359,9 +380,12 @@ static const char *check_request(Call *call) {
         if (!call->is_grpc)
                 return "415";
 
-        if (call->stream.header_list > max_header_list)
+        if (call->stream.header_list > max_header_list && call->refusal.error == 0) {
                 refuse(call, STATUS_RESOURCE_EXHAUSTED, "MESSAGE_TOO_LARGE",
                        "the header fields have more than %zu bytes", max_header_list);
+                error_add_pair(&call->refusal, "limit", "header_bytes");
+                error_add_pair(&call->refusal, "value", "%zu", max_header_list);
+        }
         if (call->encoding == ENCODING_UNKNOWN)
                 refuse(call, STATUS_UNIMPLEMENTED, "COMPRESSION_UNKNOWN",
                        "messages may be compressed by gzip or not at all");

@@ -19,6 +19,7 @@
 
 /* Messages of one stream that are handed out before others have their turn. */
 #define MESSAGES_PER_TURN 64
+#define TAKEN_MIN 4096 /* bytes that are worth a chunk of their own */
 
 struct InboxEntry {
         InboxEntry *next;
@@ -248,6 +249,13 @@ StreamError stream_explain(const Stream *stream, int r) {
         return error;
 }
 
+/* Something was put into the outbox. */
+static void outbox_grown(Stream *stream) {
+        stream->was_full = !stream_is_writable(stream);
+        resume_data(stream);
+        session_touch(stream->session);
+}
+
 int stream_send(Stream *stream, const void *message, size_t len, bool compressed) {
         uint8_t prefix[MESSAGE_PREFIX_LEN];
         int r;
@@ -261,10 +269,26 @@ int stream_send(Stream *stream, const void *message, size_t len, bool compressed
                 return r;
         byte_queue_append(&stream->outbox, prefix, sizeof(prefix));
         byte_queue_append(&stream->outbox, message, len);
+        outbox_grown(stream);
+        return 0;
+}
 
-        stream->was_full = !stream_is_writable(stream);
-        resume_data(stream);
-        session_touch(stream->session);
+int stream_send_taken(Stream *stream, uint8_t *message, size_t len, bool compressed) {
+        _cleanup_free_ uint8_t *taken = message;
+        uint8_t prefix[MESSAGE_PREFIX_LEN];
+        int r;
+
+        if (len < TAKEN_MIN)
+                return stream_send(stream, message, len, compressed);
+        if (len > UINT32_MAX)
+                return -EMSGSIZE;
+        message_prefix_write(prefix, compressed, (uint32_t) len);
+
+        r = byte_queue_append_taken(&stream->outbox, prefix, sizeof(prefix), taken, len);
+        if (r < 0)
+                return r;
+        taken = NULL;
+        outbox_grown(stream);
         return 0;
 }
 

@@ -88,6 +88,9 @@ void stream_discard(Stream *stream);
 /* Queues a message. -EMSGSIZE: its length has more than 32 bits; -ENOMEM. */
 int stream_send(Stream *stream, const void *message, size_t len, bool compressed);
 
+/* The same with a message that comes from malloc() and is the stream's from now on, also when it fails. */
+int stream_send_taken(Stream *stream, uint8_t *message, size_t len, bool compressed);
+
 /* No more messages will be sent. */
 void stream_end(Stream *stream);
 
