@@ -113,12 +113,17 @@ static int take_input(AttachStream *stream, Request *request, const AttachReques
         Attachment *attachment = stream->exec.attachment;
         Violations *violations = &request->violations;
         const Hutch__V1__TerminalSize *size;
+        int r = violations_result(violations, &request->err);
+
+        if (r < 0)
+                return r;
 
         switch (message->item_case) {
         case HUTCH__V1__ATTACH_EXEC_REQUEST__ITEM_STDIN:
                 if (message->stdin.len <= STDIN_MAX)
                         return attachment_send(attachment, message->stdin.data, message->stdin.len, &request->err);
-                violations_add(violations, "stdin", REASON_FIELD_TOO_LONG, "at most %zu bytes at a time", STDIN_MAX);
+                violations_add_limit(violations, "stdin", REASON_FIELD_TOO_LONG, "stdin_bytes", STDIN_MAX,
+                                     "at most %zu bytes at a time", STDIN_MAX);
                 break;
 
         case HUTCH__V1__ATTACH_EXEC_REQUEST__ITEM_STDIN_CLOSE:

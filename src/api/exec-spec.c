@@ -57,7 +57,8 @@ void exec_spec_check(const Message *message, const ExecRules *rules, Violations 
                                &path); /* again, once the sandbox is known */
 
         if (message->n_unset_env > UNSET_ENV_MAX)
-                violations_add(violations, "unset_env", REASON_FIELD_TOO_LONG, "at most %d names", UNSET_ENV_MAX);
+                violations_add_limit(violations, "unset_env", REASON_FIELD_TOO_LONG, "unset_env", UNSET_ENV_MAX,
+                                     "at most %d names", UNSET_ENV_MAX);
         for (size_t i = 0; i < message->n_unset_env && i < UNSET_ENV_MAX; i++) {
                 size_t above = violations_enter_element(violations, "unset_env", i);
                 const char *name = message->unset_env[i];
@@ -73,8 +74,9 @@ void exec_spec_check(const Message *message, const ExecRules *rules, Violations 
         if (message->terminal)
                 terminal_check(message->terminal, "terminal", violations);
         if (rules->max_output > 0 && message->output_limit_bytes > rules->max_output)
-                violations_add(violations, "output_limit_bytes", REASON_FIELD_OUT_OF_RANGE, "at most %" PRIu64 " bytes",
-                               rules->max_output);
+                violations_add_limit(violations, "output_limit_bytes", REASON_FIELD_OUT_OF_RANGE,
+                                     "max_exec_output_bytes", rules->max_output, "at most %" PRIu64 " bytes",
+                                     rules->max_output);
         check_arguments_size(message->argv, message->n_argv, env, message->n_env, violations);
 }
 

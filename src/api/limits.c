@@ -86,15 +86,24 @@ static void member_set(Message *message, const Member *member, uint64_t value) {
                 *(uint32_t *) to = value < UINT32_MAX ? (uint32_t) value : UINT32_MAX;
 }
 
-static bool is_set(const Message *message, const char *name) {
+/* The limit of that name, of a duration its nanoseconds. */
+static bool get_by_name(const Message *message, const char *name, uint64_t *ret_value) {
         const ProtobufCFieldDescriptor *field =
                 protobuf_c_message_descriptor_get_field_by_name(&hutch__v1__resource_limits__descriptor, name);
 
         if (!message || !field)
                 return false;
-        if (field->type == PROTOBUF_C_TYPE_MESSAGE)
+        if (field->type == PROTOBUF_C_TYPE_MESSAGE) {
+                *ret_value = message->exec_timeout ? duration_ns(message->exec_timeout) : 0;
                 return message->exec_timeout;
-        return *(const uint32_t *) at(message, field->quantifier_offset) == field->id;
+        }
+
+        return member_get(message,
+                          &(Member){ .tag = field->id,
+                                     .case_offset = field->quantifier_offset,
+                                     .value_offset = field->offset,
+                                     .wide = field->type == PROTOBUF_C_TYPE_UINT64 },
+                          ret_value);
 }
 
 /* Reads the request as profiles know it, and checks each value of it. */
@@ -127,7 +136,8 @@ static void check_request(const Message *message, LimitRequest *ret_request, Vio
                         request.restrictions[i] = value ? CHOICE_YES : CHOICE_NO;
 
         if (member_get(message, &disk_inodes, &value) && value < DISK_INODES_MIN)
-                violations_add(violations, disk_inodes.name, REASON_LIMIT_TOO_SMALL, "at least %d", DISK_INODES_MIN);
+                violations_add_limit(violations, disk_inodes.name, REASON_LIMIT_TOO_SMALL, disk_inodes.name,
+                                     DISK_INODES_MIN, "at least %d", DISK_INODES_MIN);
         for (size_t i = 0; i < 2; i++) {
                 const Member *weight = i == 0 ? &cpu_weight : &io_weight;
 
@@ -253,10 +263,12 @@ static void build_not_enforced(Building *building, const Message *requested, con
         const size_t max = sizeof(building->not_enforced) / sizeof(building->not_enforced[0]);
 
         for (const char *const *name = rules->not_enforced; name && *name; name++) {
-                if (is_set(requested, *name) && !rules->allow_unenforced)
-                        violations_add(violations, *name, REASON_LIMIT_NOT_ENFORCEABLE,
-                                       "this host cannot enforce the limit; leave it out");
-                if (is_set(&building->limits.message, *name) && building->message.n_not_enforced < max)
+                uint64_t value;
+
+                if (get_by_name(requested, *name, &value) && !rules->allow_unenforced)
+                        violations_add_limit(violations, *name, REASON_LIMIT_NOT_ENFORCEABLE, *name, value,
+                                             "this host cannot enforce the limit; leave it out");
+                if (get_by_name(&building->limits.message, *name, &value) && building->message.n_not_enforced < max)
                         building->not_enforced[building->message.n_not_enforced++] = (char *) *name;
         }
 }

@@ -106,12 +106,9 @@ static void refuse_malformed(Violations *violations, const ProtobufCMessageDescr
 }
 
 static void refuse_large(Violations *violations) {
-        int r = reason_set(&violations->err, -EMSGSIZE, REASON_MESSAGE_TOO_LARGE,
-                           "the message has too many parts: they take more than %zu MiB of memory", UNPACKED_MAX >> 20);
-
-        error_add_pair(&violations->err, "limit", "message_memory_bytes");
-        error_add_pair(&violations->err, "value", "%zu", UNPACKED_MAX);
-        (void) violations_note(violations, NULL, r);
+        violations_add_limit(violations, NULL, REASON_MESSAGE_TOO_LARGE, "message_memory_bytes", UNPACKED_MAX,
+                             "the message has too many parts: they take more than %zu MiB of memory",
+                             UNPACKED_MAX >> 20);
 }
 
 ProtobufCMessage *message_unpack(const ProtobufCMessageDescriptor *type, const uint8_t *bytes, size_t len,
@@ -123,8 +120,7 @@ ProtobufCMessage *message_unpack(const ProtobufCMessageDescriptor *type, const u
                 refuse_malformed(violations, type);
                 return NULL;
         }
-        if (violations->n > 0)
-                return NULL;
+        violations->n_texts = violations->n;
 
         r = protobuf_unpack(type, bytes, len, UNPACKED_MAX, &message);
         if (r == 0)

@@ -12,8 +12,9 @@
  * messages that say the same are packed into the same bytes: no unknown fields, maps in the order of their keys, of
  * each key the last. */
 
-/* Decodes a request. What is wrong with it is added to @violations; then NULL. The caller frees it by
- * protobuf_free(). */
+/* Decodes a request, which the caller frees by protobuf_free(). What is wrong with it is added to @violations. NULL:
+ * it cannot be read at all. With texts that cannot be read it is there nevertheless, for its other fields to be
+ * checked, and then to be refused. */
 ProtobufCMessage *message_unpack(const ProtobufCMessageDescriptor *type, const uint8_t *bytes, size_t len,
                                  Violations *violations) __attribute__((nonnull(1, 4)));
 

@@ -13,6 +13,7 @@
 
 #include "base/memory.h"
 #include "base/strings.h"
+#include "base/utf8.h"
 #include "contract/hutch/v1/exec.pb-c.h"
 #include "contract/hutch/v1/sandbox.pb-c.h"
 #include "model/ids.h"
@@ -28,8 +29,14 @@ _Static_assert(sizeof(MapEntry) == sizeof(Hutch__V1__SandboxSpec__EnvEntry) &&
                "maps have entries of one shape");
 
 void check_arguments(char *const arguments[], size_t n, const char *field, Violations *violations) {
-        if (n == 0 || !*arguments[0])
+        if (n == 0) {
                 violations_add(violations, field, REASON_ARGV_EMPTY, "there is no program to run");
+        } else if (!*arguments[0]) {
+                size_t above = violations_enter_element(violations, field, 0);
+
+                violations_add(violations, NULL, REASON_ARGV_EMPTY, "the program to run has no name");
+                violations_leave(violations, above);
+        }
 }
 
 static void check_secret(const char *value, Violations *violations) {
@@ -55,12 +62,9 @@ void check_environment(MapEntry *const entries[], size_t n, const char *field, V
 }
 
 static void refuse_size(const char *limit, size_t value, Violations *violations) {
-        (void) reason_set(&violations->err, -E2BIG, REASON_ARGUMENTS_TOO_LARGE,
-                          "arguments and environment are too large: one has at most %d bytes, all of them %d",
-                          ARGUMENT_LEN_MAX, ARGUMENTS_SIZE_MAX);
-        error_add_pair(&violations->err, "limit", "%s", limit);
-        error_add_pair(&violations->err, "value", "%zu", value);
-        (void) violations_note(violations, NULL, -E2BIG);
+        violations_add_limit(violations, NULL, REASON_ARGUMENTS_TOO_LARGE, limit, value,
+                             "arguments and environment are too large: one has at most %d bytes, all of them %d",
+                             ARGUMENT_LEN_MAX, ARGUMENTS_SIZE_MAX);
 }
 
 void check_arguments_size(char *const arguments[], size_t n_arguments, MapEntry *const entries[], size_t n_entries,
@@ -126,8 +130,10 @@ void check_labels(MapEntry *const entries[], size_t n, const char *field, Violat
                 const MapEntry *entry = entries[i];
                 size_t above = violations_enter_member(violations, field, entry->key, strlen(entry->key));
 
-                (void) violations_note(violations, NULL,
-                                       label_key_check_caller(entry->key, strlen(entry->key), &violations->err));
+                if (utf8_valid(entry->key, strlen(entry->key))) /* else it was told */
+                        (void) violations_note(
+                                violations, NULL,
+                                label_key_check_caller(entry->key, strlen(entry->key), &violations->err));
                 (void) violations_note(violations, NULL,
                                        label_value_check(entry->value, strlen(entry->value), &violations->err));
                 violations_leave(violations, above);

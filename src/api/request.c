@@ -20,7 +20,7 @@ void api_fail(Call *call, const HutchError *err, const Violations *violations) {
         StatusViolation list[VIOLATIONS_MAX];
         StatusDetails details = { .domain = ERROR_DOMAIN, .violations = list };
 
-        for (; violations && details.n_violations < violations->n; details.n_violations++) {
+        for (; violations && details.n_violations < violations_kept(violations); details.n_violations++) {
                 const Violation *violation = &violations->list[details.n_violations];
 
                 list[details.n_violations] = (StatusViolation){
@@ -128,7 +128,7 @@ static void pending_send(const HutchError *err, void *user) {
         if (err)
                 api_fail(call, err, NULL);
         else
-                call_reply(call, pending->buffer.bytes, pending->buffer.len);
+                call_reply_taken(call, TAKE_PTR(pending->buffer.bytes), pending->buffer.len);
         pending_free(pending);
 }
 

@@ -196,10 +196,11 @@ static void check_request(Request *request, const Hutch__V1__RunCommandRequest *
                 violations_add(violations, "terminal", REASON_FIELD_INVALID, "the command gets none; leave it unset");
         violations_leave(violations, above);
         if (message->input.len > INPUT_MAX)
-                violations_add(violations, "input", REASON_FIELD_TOO_LONG, "at most %zu bytes", INPUT_MAX);
+                violations_add_limit(violations, "input", REASON_FIELD_TOO_LONG, "input_bytes", INPUT_MAX,
+                                     "at most %zu bytes", INPUT_MAX);
         if (max > 0 && message->output_limit_bytes > max)
-                violations_add(violations, "output_limit_bytes", REASON_FIELD_OUT_OF_RANGE, "at most %" PRIu64 " bytes",
-                               max);
+                violations_add_limit(violations, "output_limit_bytes", REASON_FIELD_OUT_OF_RANGE, "run_output_bytes",
+                                     max, "at most %" PRIu64 " bytes", max);
 }
 
 void handle_run_command(Call *call, const uint8_t *bytes, size_t len, void *context) {
@@ -239,7 +240,7 @@ void handle_run_command(Call *call, const uint8_t *bytes, size_t len, void *cont
         if (r >= 0) {
                 memcpy(run->exec_id, view.record->id, sizeof(run->exec_id));
                 memcpy(run->sandbox_id, message->sandbox_id, strlen(message->sandbox_id) + 1);
-                r = control_attach(api->options.control, &request.caller.caller, run->sandbox_id, run->exec_id, true,
+                r = control_attach(api->options.control, &request.caller.caller, run->sandbox_id, run->exec_id, false,
                                    none, none, &attachment_events, run, &run->attachment, &request.err);
         }
         if (r < 0) {

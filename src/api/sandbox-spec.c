@@ -6,6 +6,7 @@
 #include "api/sandbox-spec.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -99,9 +100,14 @@ static void refuse_unsupported(const Message *message, Violations *violations) {
 }
 
 static void check_max_lifetime(const Message *message, const SandboxRules *rules, Violations *violations) {
-        uint64_t lifetime, max = rules->max_lifetime > 0 ? rules->max_lifetime : UINT64_MAX;
+        uint64_t lifetime, max = rules->max_lifetime;
 
-        duration_read_bounded(message->max_lifetime, field_names[SPEC_MAX_LIFETIME], max, 0, violations, &lifetime);
+        if (message->max_lifetime &&
+            duration_read(message->max_lifetime, field_names[SPEC_MAX_LIFETIME], violations, &lifetime) == 0 &&
+            max > 0 && lifetime > max)
+                violations_add_limit(violations, field_names[SPEC_MAX_LIFETIME], REASON_FIELD_OUT_OF_RANGE,
+                                     "max_lifetime", max / NSEC_PER_SEC, "at most %" PRIu64 " seconds",
+                                     max / NSEC_PER_SEC);
 }
 
 void sandbox_spec_check_update(const Message *changes, unsigned fields, const SandboxRules *rules,
@@ -134,8 +140,8 @@ static void check(const Message *message, const SandboxRules *rules, Violations 
         MapEntry *const *env = (MapEntry *const *) message->env;
 
         if (strlen(message->image) > IMAGE_LEN_MAX)
-                violations_add(violations, "image", REASON_FIELD_TOO_LONG, "an image's name has at most %d bytes",
-                               IMAGE_LEN_MAX);
+                violations_add_limit(violations, "image", REASON_FIELD_TOO_LONG, "image_bytes", IMAGE_LEN_MAX,
+                                     "an image's name has at most %d bytes", IMAGE_LEN_MAX);
         if (*message->image && *message->snapshot)
                 violations_add(violations, "snapshot", REASON_FIELD_CONFLICT, "image and snapshot exclude each other");
         if (message->n_command > 0)

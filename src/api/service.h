@@ -101,7 +101,7 @@ typedef struct Request {
         HutchError err;
 } Request;
 
-/* Decodes a request. NULL: it was answered. */
+/* Decodes a request. NULL: it was answered. Else it may have violations already: those of its texts. */
 void *request_begin(Request *request, Api *api, Call *call, const ProtobufCMessageDescriptor *type,
                     const uint8_t *bytes, size_t len) __attribute__((nonnull(1, 2, 3, 4)));
 void request_clear(Request *request) __attribute__((nonnull));

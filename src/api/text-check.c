@@ -140,8 +140,9 @@ static int take_field(Span *rest, WireField *ret_field) {
 
 static void check_text(const char *name, Span text, Violations *violations) {
         Reason not_utf8 = REASON_FIELD_NOT_UTF8, nul = REASON_FIELD_INVALID;
+        bool is_utf8 = utf8_valid((const char *) text.bytes, text.len);
 
-        if (text.len == 0)
+        if (text.len == 0 || (is_utf8 && !memchr(text.bytes, '\0', text.len)))
                 return;
 
         for (size_t i = 0; i < sizeof(own_reasons) / sizeof(own_reasons[0]); i++)
@@ -152,11 +153,11 @@ static void check_text(const char *name, Span text, Violations *violations) {
 
         /* Of a path that violates several rules, its length is told first (PATH-016). */
         if (not_utf8 == REASON_PATH_NOT_UTF8 && text.len > PATH_BYTES_MAX)
-                not_utf8 = nul = REASON_PATH_TOO_LONG;
-
-        if (!utf8_valid((const char *) text.bytes, text.len))
+                violations_add_limit(violations, NULL, REASON_PATH_TOO_LONG, "path_bytes", PATH_BYTES_MAX,
+                                     "the path is longer than %d bytes", PATH_BYTES_MAX);
+        else if (!is_utf8)
                 violations_add(violations, NULL, not_utf8, "the text is not valid UTF-8");
-        else if (memchr(text.bytes, '\0', text.len))
+        else
                 violations_add(violations, NULL, nul, "the text contains a NUL");
 }
 

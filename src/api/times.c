@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What lives here: google.protobuf.Timestamp and Duration. What does not: durations as text (model/duration.c). */
+/* What lives here: google.protobuf.Timestamp and Duration. What does not: durations as text (base/duration.c). */
 
 #include "api/times.h"
 

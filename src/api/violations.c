@@ -7,11 +7,13 @@
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/strings.h"
 #include "base/utf8.h"
 
 #define KEY_SHOWN_MAX 64 /* bytes of a map's key in a path */
@@ -59,85 +61,136 @@ void violations_leave(Violations *violations, size_t above) {
         violations->path[above] = '\0';
 }
 
-/* Adds @description, which is taken over. */
-static void add(Violations *violations, const char *field, Reason reason, char *description) {
-        size_t above = violations->path_len;
-
-        if (violations->n == VIOLATIONS_MAX) {
-                free(description);
-                return;
-        }
-
-        if (field)
-                above = violations_enter(violations, field);
-        violations->list[violations->n++] = (Violation){
-                .field = xstrdup(violations->path),
-                .reason = reason,
-                .description = description,
-        };
-        violations_leave(violations, above);
+size_t violations_kept(const Violations *violations) {
+        return violations->n < VIOLATIONS_MAX ? violations->n : VIOLATIONS_MAX;
 }
 
-void violations_add(Violations *violations, const char *field, Reason reason, const char *format, ...) {
-        char description[256];
-        va_list args;
+/* Whether the text of the field where we are cannot be read: what it says does not count. */
+static bool is_unreadable(const Violations *violations) {
+        size_t n = violations->n_texts < VIOLATIONS_MAX ? violations->n_texts : VIOLATIONS_MAX;
 
-        va_start(args, format);
-        (void) vsnprintf(description, sizeof(description), format, args);
-        va_end(args);
+        for (size_t i = 0; i < n; i++)
+                if (str_equal(violations->list[i].field, violations->path))
+                        return true;
+        return false;
+}
 
-        if (reason_status_code(reason) == STATUS_INVALID_ARGUMENT) {
-                add(violations, field, reason, xstrdup(description));
-        } else if (violations->refusal.error == 0) {
-                size_t above = field ? violations_enter(violations, field) : violations->path_len;
+/* Adds a violation of where we are, as @err says it. */
+static void add(Violations *violations, const HutchError *err) {
+        if (is_unreadable(violations))
+                return;
 
-                (void) reason_set(&violations->refusal, -EINVAL, reason, "%s%s%s", violations->path,
-                                  *violations->path ? ": " : "", description);
-                error_add_pair(&violations->refusal, "field", "%s", violations->path);
-                violations_leave(violations, above);
+        if (violations->n == 0) {
+                memcpy(violations->pairs, err->pairs, sizeof(violations->pairs));
+                violations->n_pairs = err->n_pairs;
         }
+        if (violations->n < VIOLATIONS_MAX)
+                violations->list[violations->n] = (Violation){
+                        .field = xstrdup(violations->path),
+                        .reason = reason_from_name(err->reason),
+                        .description = xstrdup(error_message(err)),
+                };
+        violations->n++;
+}
+
+/* Keeps @err, which is taken over, unless there is a refusal already. */
+static void refuse(Violations *violations, HutchError *err) {
+        if (violations->refusal.error != 0)
+                return;
+
+        violations->refusal = *err;
+        *err = (HutchError){};
 }
 
 int violations_note(Violations *violations, const char *field, int r) {
         HutchError *err = &violations->err;
+        size_t above = violations->path_len;
 
         if (r >= 0)
                 return r;
 
+        if (field)
+                (void) violations_enter(violations, field);
         if (err->code == STATUS_INVALID_ARGUMENT)
-                add(violations, field, reason_from_name(err->reason), xstrdup(error_message(err)));
-        else if (violations->refusal.error == 0) {
-                violations->refusal = *err; /* taken over */
-                *err = (HutchError){};
-        }
+                add(violations, err);
+        else
+                refuse(violations, err);
+        violations_leave(violations, above);
         error_clear(err);
         return r;
 }
 
+/* Adds a violation, or a refusal that names the field as well. @limit may be NULL. */
+__attribute__((format(printf, 6, 0))) static void add_described(Violations *violations, const char *field,
+                                                                Reason reason, const char *limit, uint64_t value,
+                                                                const char *format, va_list args) {
+        HutchError *err = &violations->err;
+        size_t above = violations->path_len;
+        char description[256];
+
+        (void) vsnprintf(description, sizeof(description), format, args);
+        if (field)
+                (void) violations_enter(violations, field);
+        if (reason_status_code(reason) == STATUS_INVALID_ARGUMENT)
+                (void) reason_set(err, -EINVAL, reason, "%s", description);
+        else
+                (void) reason_set(err, -EINVAL, reason, "%s%s%s", violations->path, *violations->path ? ": " : "",
+                                  description);
+        if (limit)
+                (void) reason_add_limit(err, limit, value, -EINVAL);
+        else if (err->code != STATUS_INVALID_ARGUMENT)
+                error_add_pair(err, "field", "%s", violations->path);
+        (void) violations_note(violations, NULL, -EINVAL);
+        violations_leave(violations, above);
+}
+
+void violations_add(Violations *violations, const char *field, Reason reason, const char *format, ...) {
+        va_list args;
+
+        va_start(args, format);
+        add_described(violations, field, reason, NULL, 0, format, args);
+        va_end(args);
+}
+
+void violations_add_limit(Violations *violations, const char *field, Reason reason, const char *limit, uint64_t value,
+                          const char *format, ...) {
+        va_list args;
+
+        va_start(args, format);
+        add_described(violations, field, reason, limit, value, format, args);
+        va_end(args);
+}
+
+static void add_pairs(HutchError *err, const ErrorPair pairs[], unsigned n) {
+        for (unsigned i = 0; i < n; i++)
+                error_add_pair(err, pairs[i].key, "%s", pairs[i].value);
+}
+
 int violations_result(const Violations *violations, HutchError *err) {
+        const HutchError *refusal = &violations->refusal;
         const Violation *first = &violations->list[0];
 
         if (violations->n == 0) {
-                const HutchError *refusal = &violations->refusal;
-
                 if (refusal->error == 0)
                         return 0;
                 (void) error_set_code(err, refusal->code, -refusal->error, refusal->reason, "%s",
                                       error_message(refusal));
-                for (unsigned i = 0; i < refusal->n_pairs; i++)
-                        error_add_pair(err, refusal->pairs[i].key, "%s", refusal->pairs[i].value);
+                add_pairs(err, refusal->pairs, refusal->n_pairs);
                 return -refusal->error;
         }
 
         if (violations->n == 1)
-                return reason_set(err, -EINVAL, first->reason, "%s%s%s", first->field, *first->field ? ": " : "",
+                (void) reason_set(err, -EINVAL, first->reason, "%s%s%s", first->field, *first->field ? ": " : "",
                                   first->description);
-        return reason_set(err, -EINVAL, first->reason, "%s%s%s (and %zu more)", first->field, *first->field ? ": " : "",
-                          first->description, violations->n - 1);
+        else
+                (void) reason_set(err, -EINVAL, first->reason, "%s%s%s (and %zu more)", first->field,
+                                  *first->field ? ": " : "", first->description, violations->n - 1);
+        add_pairs(err, violations->pairs, violations->n_pairs);
+        return -EINVAL;
 }
 
 void violations_clear(Violations *violations) {
-        for (size_t i = 0; i < violations->n; i++) {
+        for (size_t i = 0; i < violations_kept(violations); i++) {
                 free(violations->list[i].field);
                 free(violations->list[i].description);
         }

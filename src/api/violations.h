@@ -2,6 +2,7 @@
 #pragma once
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/error.h"
 #include "model/reason.h"
@@ -20,7 +21,7 @@
  * Reasons that are no INVALID_ARGUMENT do not speak of a field: the first of them is kept as what the request is
  * refused with when nothing is violated. */
 
-#define VIOLATIONS_MAX 64 /* more are not kept */
+#define VIOLATIONS_MAX 64 /* more are counted, and not kept */
 #define FIELD_PATH_MAX 255
 
 typedef struct Violation {
@@ -31,8 +32,11 @@ typedef struct Violation {
 
 typedef struct Violations {
         Violation list[VIOLATIONS_MAX];
-        size_t n;
+        size_t n;       /* of all, also of those that are not kept */
+        size_t n_texts; /* the first ones, of texts that cannot be read: nothing else is said of these fields */
         HutchError refusal;
+        ErrorPair pairs[ERROR_PAIRS_MAX]; /* of the first violation */
+        unsigned n_pairs;
         HutchError err; /* scratch, for violations_note() */
         char path[FIELD_PATH_MAX + 1];
         size_t path_len;
@@ -49,10 +53,18 @@ void violations_leave(Violations *violations, size_t above) __attribute__((nonnu
 void violations_add(Violations *violations, const char *field, Reason reason, const char *format, ...)
         __attribute__((format(printf, 4, 5), nonnull(1, 4)));
 
+/* The same of a limit that was passed: the error tells its name and value, too. */
+void violations_add_limit(Violations *violations, const char *field, Reason reason, const char *limit, uint64_t value,
+                          const char *format, ...) __attribute__((format(printf, 6, 7), nonnull(1, 4, 6)));
+
 /* The same with what @violations.err says, when @r is negative. Returns @r. */
 int violations_note(Violations *violations, const char *field, int r) __attribute__((nonnull(1)));
 
-/* 0 when the request may go on; else sets @err to the first violation, or to the refusal. */
+/* How many are in the list. */
+size_t violations_kept(const Violations *violations) __attribute__((nonnull));
+
+/* 0 when the request may go on; else sets @err to the first violation, and how many more there are, or to the
+ * refusal. */
 int violations_result(const Violations *violations, HutchError *err) __attribute__((nonnull(1)));
 
 void violations_clear(Violations *violations) __attribute__((nonnull));

@@ -325,7 +325,8 @@ static void check_request(Request *request, const WatchRequest *message, Selecto
         bool has_cursor = message->opt_after_cursor_case, has_sequence = message->opt_after_sequence_case;
 
         if (message->n_sandbox_ids > SANDBOX_IDS_MAX)
-                violations_add(violations, "sandbox_ids", REASON_FIELD_TOO_LONG, "at most %d ids", SANDBOX_IDS_MAX);
+                violations_add_limit(violations, "sandbox_ids", REASON_FIELD_TOO_LONG, "sandbox_ids", SANDBOX_IDS_MAX,
+                                     "at most %d ids", SANDBOX_IDS_MAX);
         for (size_t i = 0; i < message->n_sandbox_ids && i < SANDBOX_IDS_MAX; i++) {
                 const char *id = message->sandbox_ids[i];
                 size_t above = violations_enter_element(violations, "sandbox_ids", i);

@@ -22,6 +22,7 @@
 #include "control/objects.h"
 
 #define RETRY_PAUSE NSEC_PER_SEC
+#define LINGER_MSEC 5 /* that a change which nobody waits for does, for others to be made durable with */
 #define CLAIM_TIME (60 * NSEC_PER_SEC)
 
 const ControlLimits control_limits_default = {
@@ -50,9 +51,18 @@ static void on_idle(uv_idle_t *handle) {
         (void) handle;
 }
 
+static void on_linger(uv_timer_t *handle) {
+        control_arm(handle->data);
+}
+
 void control_arm(Control *control) {
         if (control->is_armed)
                 return;
+        if (control->lingers) {
+                if (!uv_is_active((uv_handle_t *) &control->linger))
+                        (void) uv_timer_start(&control->linger, on_linger, LINGER_MSEC, 0);
+                return;
+        }
 
         control->is_armed = true;
         (void) uv_prepare_start(&control->prepare, on_prepare);
@@ -64,7 +74,11 @@ static bool has_work(const Control *control) {
 }
 
 static void disarm(Control *control) {
-        if (!control->is_armed || has_work(control))
+        if (has_work(control))
+                return;
+
+        (void) uv_timer_stop(&control->linger);
+        if (!control->is_armed)
                 return;
 
         control->is_armed = false;
@@ -243,7 +257,8 @@ void control_commit(Control *control) {
         Durable *durables;
         int r;
 
-        if (control->is_committing || !(control->is_armed || store_is_dirty(control->options.store)))
+        if (control->is_committing ||
+            !(control->is_armed || control->touched || store_is_dirty(control->options.store)))
                 return;
 
         control->is_committing = true;
@@ -288,20 +303,6 @@ static int read_boot_id(char ret_id[static 64]) {
         return 0;
 }
 
-/* The name of this installation, for ever. */
-static int load_instance_id(Control *control, HutchError *err) {
-        char id[ID_LEN_MAX + 1];
-        int r = store_get_fact(control->options.store, "instance_id", &control->instance_id, err);
-
-        if (r != -ENOENT)
-                return r;
-        error_clear(err);
-
-        id_make("", id);
-        control->instance_id = xstrdup(id);
-        return store_set_fact(control->options.store, "instance_id", id, err);
-}
-
 /* Ends what the machine's end has ended, if this is its first daemon since. */
 static int check_boot(Control *control, HutchError *err) {
         const char *boot_id = control->options.boot_id;
@@ -339,9 +340,6 @@ static int check_boot(Control *control, HutchError *err) {
 static int start(Control *control, HutchError *err) {
         int r;
 
-        r = load_instance_id(control, err);
-        if (r < 0)
-                return r;
         r = control_load(control, err);
         if (r < 0)
                 return r;
@@ -391,8 +389,9 @@ int control_new(uv_loop_t *loop, const ControlOptions *options, Control **ret_co
         (void) uv_prepare_init(loop, &control->prepare);
         (void) uv_idle_init(loop, &control->idle);
         (void) uv_timer_init(loop, &control->timer);
-        control->prepare.data = control->idle.data = control->timer.data = control;
-        control->n_handles = 3;
+        (void) uv_timer_init(loop, &control->linger);
+        control->prepare.data = control->idle.data = control->timer.data = control->linger.data = control;
+        control->n_handles = 4;
 
         r = start(control, err);
         if (r < 0) {
@@ -428,13 +427,13 @@ void control_free(Control *control, void (*done)(void *user), void *user) {
         free(control->uid_slots);
         free(control->heap);
         free(control->converging);
-        free(control->instance_id);
 
         control->free_done = done;
         control->free_user = user;
         uv_close((uv_handle_t *) &control->prepare, on_closed);
         uv_close((uv_handle_t *) &control->idle, on_closed);
         uv_close((uv_handle_t *) &control->timer, on_closed);
+        uv_close((uv_handle_t *) &control->linger, on_closed);
 }
 
 void control_set_limits(Control *control, const ControlLimits *limits) {
@@ -447,7 +446,7 @@ ControlCounts control_counts(const Control *control) {
 }
 
 const char *control_instance_id(const Control *control) {
-        return control->instance_id;
+        return control->options.instance_id;
 }
 
 Runtime *const *control_runtimes(const Control *control) {

@@ -72,7 +72,8 @@ typedef struct ControlOptions {
         const ControlCodec *codec;
         Runtime *const *runtimes; /* the default one first; ends with NULL */
         ControlLimits limits;
-        const char *boot_id; /* which start of the machine this is; NULL: as the kernel says */
+        const char *instance_id; /* the name of this installation, for ever */
+        const char *boot_id;     /* which start of the machine this is; NULL: as the kernel says */
         /* How long after a restart what a call ran waits for its caller to attach again; 0: a minute. */
         uint64_t claim_time;
 } ControlOptions;

@@ -118,12 +118,13 @@ typedef struct Orphan Orphan;
 struct Control {
         uv_loop_t *loop;
         ControlOptions options;
-        char *instance_id;
         uv_prepare_t prepare;
         uv_idle_t idle;
         uv_timer_t timer;
+        uv_timer_t linger;
         unsigned n_handles;
         bool is_armed;
+        bool lingers; /* what is being changed need not be durable at once */
         bool is_committing;
         void (*free_done)(void *user);
         void *free_user;
@@ -152,6 +153,7 @@ struct Control {
         uint64_t ring_first;     /* the oldest in it */
         Watch *watches;          /* everybody's that are for all sandboxes */
         Table watched_ids;       /* lists of WatchLink */
+        size_t n_watches;        /* all of them */
         Watch *wake, **wake_end; /* have something to read */
         size_t n_wake;
 
@@ -269,7 +271,8 @@ uint64_t deadline_after(uint64_t now, uint64_t duration);
 /* attachments.c */
 void exec_detach(Exec *exec); /* from the runtime */
 void exec_update_follow(Exec *exec);
-void exec_tell_started(Exec *exec); /* or that the runtime has found it again */
+bool exec_start_is_awaited(const Exec *exec); /* by somebody who is attached */
+void exec_tell_started(Exec *exec);           /* or that the runtime has found it again */
 void exec_tell_changed(Exec *exec);
 void exec_tell_grew(Exec *exec);
 void attachments_notify(Control *control);

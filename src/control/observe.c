@@ -4,6 +4,7 @@
  * asked (converge.c). */
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -166,12 +167,21 @@ static void exec_observe_started(Exec *exec, uint64_t start_time) {
         exec_tell_started(exec);
 }
 
+/* Many execs end right after they started: when nobody wants to hear of the start at once, it is made durable with
+ * their end. Whoever asks for the exec meanwhile is answered after that. */
 static void on_exec_started(void *user, const char *exec_id, uint64_t start_time) {
-        Exec *exec = exec_of(user, exec_id);
+        Sandbox *sandbox = user;
+        Exec *exec = table_get(&sandbox->execs_by_id, exec_id);
 
         FAILPOINT("control.observe.exec-started");
-        if (exec)
-                exec_observe_started(exec, start_time);
+        if (!exec)
+                return;
+
+        sandbox->control->lingers = sandbox->control->n_watches == 0 && !exec_start_is_awaited(exec);
+        sandbox_touch(sandbox);
+        sandbox->is_observed = true;
+        exec_observe_started(exec, start_time);
+        sandbox->control->lingers = false;
 }
 
 static void set_message(ExecResult *result, const char *message) {
@@ -248,6 +258,27 @@ static ExecInput read_end(const Exec *exec, const RuntimeExecEnd *end, ExecResul
         return EXEC_OBSERVED_EXITED;
 }
 
+/* Output beyond its limit is told in words, and by an event before that of the end. */
+static void tell_truncated(Exec *exec, ExecResult *result) {
+        Event event = {
+                .type = EVENT_LIMIT_HIT,
+                .exec = &exec->record,
+                .limit = "output_limit_bytes",
+                .limit_value = exec->record.spec->output_limit,
+                .limit_count = 1,
+        };
+        char message[EXEC_MESSAGE_MAX + 1];
+
+        if (result->out.dropped == 0 && result->err.dropped == 0)
+                return;
+
+        (void) snprintf(message, sizeof message,
+                        "%.128s%sit wrote more than the %" PRIu64 " bytes that are kept of a stream", result->message,
+                        *result->message ? "; " : "", event.limit_value);
+        set_message(result, message);
+        event_add(exec->sandbox, &event, NULL);
+}
+
 static void on_exec_ended(void *user, const char *exec_id, const RuntimeExecEnd *end) {
         Exec *exec = exec_of(user, exec_id);
         ExecResult result;
@@ -263,6 +294,7 @@ static void on_exec_ended(void *user, const char *exec_id, const RuntimeExecEnd 
         if (end->cause != RUNTIME_END_NOT_STARTED)
                 exec_observe_started(exec, exec->record.end_time);
         input = read_end(exec, end, &result);
+        tell_truncated(exec, &result);
         (void) exec_apply(exec, input, &result, NULL, NULL);
 }
 

@@ -21,15 +21,17 @@
 
 void id_make(const char *prefix, char ret_id[static ID_LEN_MAX + 1]) {
         static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789";
-        size_t at = strlen(prefix);
+        size_t at = strlen(prefix), end = at + 20;
 
         memcpy(ret_id, prefix, at);
-        for (size_t end = at + 20; at < end;) {
-                uint8_t byte;
+        while (at < end) {
+                uint8_t bytes[24];
+                ssize_t n = getrandom(bytes, sizeof bytes, 0);
 
                 /* 252 is a multiple of 36: what is above would prefer some letters. */
-                if (getrandom(&byte, 1, 0) == 1 && byte < 252)
-                        ret_id[at++] = letters[byte % 36];
+                for (ssize_t i = 0; i < n && at < end; i++)
+                        if (bytes[i] < 252)
+                                ret_id[at++] = letters[bytes[i] % 36];
         }
         ret_id[at] = '\0';
 }

@@ -189,14 +189,16 @@ void sandbox_release(Sandbox *sandbox) {
 void sandbox_touch(Sandbox *sandbox) {
         Control *control = sandbox->control;
 
-        if (sandbox->is_touched || sandbox->is_gone)
+        if (sandbox->is_gone)
+                return;
+        control_arm(control);
+        if (sandbox->is_touched)
                 return;
 
         sandbox->is_touched = true;
         sandbox->next_touched = NULL;
         *control->touched_end = sandbox;
         control->touched_end = &sandbox->next_touched;
-        control_arm(control);
 }
 
 void sandbox_change(Sandbox *sandbox) {

@@ -277,6 +277,7 @@ int control_watch(Control *control, const Caller *caller, const WatchFilter *fil
         watch->control = control;
         watch->owner = owner_get(control, caller->name);
         watch->owner->n_watches++;
+        control->n_watches++;
         take_ids(watch, filter);
         watch->any_owner = filter->all_owners || (caller->admin && watch->n_links > 0);
         watch->selector = TAKE_PTR(selector);
@@ -304,6 +305,7 @@ Watch *watch_free(Watch *watch) {
                         watch->next->prev = watch->prev;
         }
         watch->owner->n_watches--;
+        watch->control->n_watches--;
         owner_release(watch->control, watch->owner);
         (void) selector_free(watch->selector);
         free(watch->links);

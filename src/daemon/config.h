@@ -19,6 +19,7 @@ typedef struct Config {
         char *socket_group; /* NULL: nobody's but the daemon's own */
         char *state;        /* NULL: by the user */
         uint64_t shutdown_grace;
+        uint64_t idle_exit; /* 0: never */
 
         LogLevel log_level;
         LogFormat log_format;
@@ -61,6 +62,9 @@ int config_read(Config *config, const char *path, HutchError *err) __attribute__
 /* The same from @len bytes that are called @name in messages. */
 int config_parse(Config *config, const char *name, const char *text, size_t len, HutchError *err)
         __attribute__((nonnull(1, 2)));
+
+/* Sets one key, which there is, as a line of the file does. -EINVAL. */
+int config_set(Config *config, const char *name, const char *text, HutchError *err) __attribute__((nonnull(1, 2, 3)));
 
 /* Writes the reference: every key with its default and what it is for, in YAML that config_read() takes. */
 void config_print_reference(FILE *file) __attribute__((nonnull));

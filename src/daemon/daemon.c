@@ -48,6 +48,7 @@ typedef struct Daemon {
         int lock;
 
         Store *store;
+        char *instance_id;
         ChannelHub *hub;
         Runtime *runtimes[2]; /* ends with NULL */
         Control *control;
@@ -60,14 +61,21 @@ typedef struct Daemon {
         uv_signal_t terminate, interrupt, reload;
         uv_timer_t watchdog;
         bool stopping;
+
+        uv_timer_t idle;
+        unsigned idle_looks;       /* that found nothing to stay for, one after another */
+        uint64_t seen_connections; /* since the start, as of the last look */
 } Daemon;
 
 int daemon_read_config(Config *config, const DaemonOptions *options, HutchError *err) {
-        config_init(config);
-        if (!options->config_required && access(options->config_path, F_OK) < 0)
-                return 0;
+        int r = 0;
 
-        return config_read(config, options->config_path, err);
+        config_init(config);
+        if (options->config_required || access(options->config_path, F_OK) == 0)
+                r = config_read(config, options->config_path, err);
+        if (r == 0 && options->idle_exit_flag)
+                r = config_set(config, "idle_exit", options->idle_exit_flag, err);
+        return r;
 }
 
 static ControlLimits control_limits(const Config *config) {
@@ -128,6 +136,7 @@ static void on_runtime_gone(void *user) {
         uv_close((uv_handle_t *) &daemon->interrupt, NULL);
         uv_close((uv_handle_t *) &daemon->reload, NULL);
         uv_close((uv_handle_t *) &daemon->watchdog, NULL);
+        uv_close((uv_handle_t *) &daemon->idle, NULL);
 }
 
 static void on_control_gone(void *user) {
@@ -150,6 +159,15 @@ static void on_drained(void *user) {
         server_free(daemon->server, on_server_gone, daemon);
 }
 
+static void shut_down(Daemon *daemon) {
+        daemon->stopping = true;
+        (void) uv_timer_stop(&daemon->idle);
+        (void) systemd_notify("STOPPING=1");
+        health_shut_down(daemon->health);
+        api_shut_down(daemon->api);
+        server_drain(daemon->server, daemon->config->shutdown_grace, on_drained, daemon);
+}
+
 static void on_terminate(uv_signal_t *handle, int signal) {
         Daemon *daemon = handle->data;
 
@@ -157,11 +175,58 @@ static void on_terminate(uv_signal_t *handle, int signal) {
         if (daemon->stopping)
                 _exit(EXIT_FAILURE); /* what was answered is durable */
 
-        daemon->stopping = true;
-        (void) systemd_notify("STOPPING=1");
-        health_shut_down(daemon->health);
-        api_shut_down(daemon->api);
-        server_drain(daemon->server, daemon->config->shutdown_grace, on_drained, daemon);
+        shut_down(daemon);
+}
+
+/* ---- The end for want of use ---- */
+
+/* So often it looks, within idle_exit, whether it is of use. It ends at most one look late. */
+#define IDLE_LOOKS 8
+
+static bool on_sandbox(const SandboxView *view, void *user) {
+        bool *has_any = user;
+
+        (void) view;
+        *has_any = true;
+        return false;
+}
+
+static bool has_sandboxes(const Daemon *daemon) {
+        static const Caller self = { .name = "hutchd", .admin = true };
+        bool has_any = false;
+
+        (void) control_list_sandboxes(daemon->control, &self, &(SandboxFilter){ .all_owners = true }, 0, on_sandbox,
+                                      &has_any, NULL);
+        return has_any;
+}
+
+/* Who connects after the last look is not accepted any more: nothing was answered, and the next daemon serves him. */
+static void on_idle_look(uv_timer_t *timer) {
+        Daemon *daemon = timer->data;
+        ServerStats stats = server_stats(daemon->server);
+
+        if (stats.connections > 0 || stats.accepted_connections != daemon->seen_connections || has_sandboxes(daemon)) {
+                daemon->seen_connections = stats.accepted_connections;
+                daemon->idle_looks = 0;
+                return;
+        }
+        /* One more, for it may have been of use until just before the first. */
+        if (++daemon->idle_looks <= IDLE_LOOKS)
+                return;
+
+        log_info("nobody needs it");
+        shut_down(daemon);
+}
+
+/* Begins to look anew, as it is configured now. */
+static void watch_use(Daemon *daemon) {
+        uint64_t pause = daemon->config->idle_exit / IDLE_LOOKS / NSEC_PER_MSEC + 1;
+
+        daemon->idle_looks = 0;
+        if (daemon->config->idle_exit > 0)
+                (void) uv_timer_start(&daemon->idle, on_idle_look, pause, pause);
+        else
+                (void) uv_timer_stop(&daemon->idle);
 }
 
 /* ---- While it runs ---- */
@@ -176,6 +241,8 @@ static void on_reload(uv_signal_t *handle, int signal) {
         Config old;
 
         (void) signal;
+        if (daemon->stopping)
+                return;
         if (daemon_read_config(&new, daemon->options, &err) < 0) {
                 log_error("configuration not read again", LOG_STR("error", error_message(&err)));
                 return;
@@ -194,6 +261,7 @@ static void on_reload(uv_signal_t *handle, int signal) {
         old = *daemon->config;
         *daemon->config = new;
         new = old;
+        watch_use(daemon);
         log_info("configuration read again", LOG_STR("file", daemon->options->config_path));
 }
 
@@ -243,11 +311,11 @@ static int find_group(Daemon *daemon, HutchError *err) {
         return 0;
 }
 
-/* What tells the daemons of one machine apart, made once for each state folder. */
-static int get_instance_id(Store *store, char **ret_id, HutchError *err) {
+/* The name of this installation, for ever: what tells the daemons of one machine apart. */
+static int load_instance_id(Daemon *daemon, HutchError *err) {
         static const char digits[] = "abcdefghijklmnopqrstuvwxyz012345";
         char id[13] = "";
-        int r = store_get_fact(store, "instance_id", ret_id, err);
+        int r = store_get_fact(daemon->store, "instance_id", &daemon->instance_id, err);
 
         if (r != -ENOENT)
                 return r;
@@ -258,12 +326,9 @@ static int get_instance_id(Store *store, char **ret_id, HutchError *err) {
         for (size_t i = 0; i < sizeof(id) - 1; i++)
                 id[i] = digits[(unsigned char) id[i] % 32];
 
-        r = store_set_fact(store, "instance_id", id, err);
-        if (r == 0)
-                r = store_commit(store, err);
-        if (r == 0)
-                *ret_id = xstrdup(id);
-        return r;
+        daemon->instance_id = xstrdup(id);
+        r = store_set_fact(daemon->store, "instance_id", id, err);
+        return r < 0 ? r : store_commit(daemon->store, err);
 }
 
 static int open_state(Daemon *daemon, HutchError *err) {
@@ -282,13 +347,13 @@ static int open_state(Daemon *daemon, HutchError *err) {
                 return daemon->lock;
         if (asprintf(&path, "%s/hutch.db", daemon->state) < 0)
                 return error_set(err, -ENOMEM, "HOST_EXHAUSTED", "no memory");
-        return store_open(path, &daemon->store, err);
+        r = store_open(path, &daemon->store, err);
+        return r < 0 ? r : load_instance_id(daemon, err);
 }
 
 static int make_runtime(Daemon *daemon, HutchError *err) {
         _cleanup_free_ char *keeper = daemon->config->keeper ? xstrdup(daemon->config->keeper)
                                                              : program_find("hutch-keeper", HUTCH_LIBEXECDIR);
-        _cleanup_free_ char *instance_id = NULL;
         int r;
 
         if (!keeper)
@@ -296,9 +361,7 @@ static int make_runtime(Daemon *daemon, HutchError *err) {
                                  "hutch-keeper is neither beside hutchd nor in " HUTCH_LIBEXECDIR
                                  "; name it by native.keeper");
 
-        r = get_instance_id(daemon->store, &instance_id, err);
-        if (r == 0)
-                r = channel_hub_new(&daemon->loop, &daemon->hub);
+        r = channel_hub_new(&daemon->loop, &daemon->hub);
         if (r < 0)
                 return r;
 
@@ -306,7 +369,7 @@ static int make_runtime(Daemon *daemon, HutchError *err) {
                                   &(NativeOptions){
                                           .state_folder = daemon->state,
                                           .keeper_program = keeper,
-                                          .instance_id = instance_id,
+                                          .instance_id = daemon->instance_id,
                                           .uid_ranges = geteuid() == 0,
                                   },
                                   &daemon->runtimes[0], err);
@@ -319,6 +382,7 @@ static int make_control(Daemon *daemon, HutchError *err) {
                                     .codec = &api_codec,
                                     .runtimes = daemon->runtimes,
                                     .limits = control_limits(daemon->config),
+                                    .instance_id = daemon->instance_id,
                             },
                             &daemon->control, err);
 
@@ -465,6 +529,9 @@ int daemon_run(Config *config, const DaemonOptions *options, HutchError *err) {
                 return r;
 
         watch_signals(daemon);
+        (void) uv_timer_init(&daemon->loop, &daemon->idle);
+        daemon->idle.data = daemon;
+        watch_use(daemon);
         log_info("serving", LOG_STR("version", HUTCH_VERSION), LOG_STR("socket", daemon->socket),
                  LOG_STR("state", daemon->state));
         (void) systemd_notify("READY=1");
@@ -478,6 +545,7 @@ int daemon_run(Config *config, const DaemonOptions *options, HutchError *err) {
         (void) fd_close(daemon->lock);
         free(daemon->socket);
         free(daemon->state);
+        free(daemon->instance_id);
         free(daemon);
         log_info("ended");
         return 0;

@@ -21,6 +21,7 @@ static const char help[] = "Usage: hutchd [OPTION]...\n"
                            "  --socket PATH     where to listen (HUTCH_SOCKET)\n"
                            "  --state FOLDER    where to keep what must last (HUTCH_STATE)\n"
                            "  --config FILE     the configuration to read (HUTCH_CONFIG)\n"
+                           "  --idle-exit TIME  end after having been of no use for that long: 10m (0: never)\n"
                            "  --check-config    read the configuration, say what is wrong with it, and end\n"
                            "  --print-config    print the configuration's reference, with every default, and end\n"
                            "  --backup FILE     copy the store, also of a running daemon, to a new file, and end\n"
@@ -41,11 +42,22 @@ typedef struct Options {
 
 /* Prints what was asked for and tells how to end, or returns -1 to go on. */
 static int parse_options(int argc, char *argv[], Options *options) {
-        enum { OPT_SOCKET = 256, OPT_STATE, OPT_CONFIG, OPT_CHECK, OPT_PRINT, OPT_BACKUP, OPT_VERSION, OPT_HELP };
+        enum {
+                OPT_SOCKET = 256,
+                OPT_STATE,
+                OPT_CONFIG,
+                OPT_IDLE_EXIT,
+                OPT_CHECK,
+                OPT_PRINT,
+                OPT_BACKUP,
+                OPT_VERSION,
+                OPT_HELP
+        };
         static const struct option table[] = {
                 { "socket", required_argument, NULL, OPT_SOCKET },
                 { "state", required_argument, NULL, OPT_STATE },
                 { "config", required_argument, NULL, OPT_CONFIG },
+                { "idle-exit", required_argument, NULL, OPT_IDLE_EXIT },
                 { "check-config", no_argument, NULL, OPT_CHECK },
                 { "print-config", no_argument, NULL, OPT_PRINT },
                 { "backup", required_argument, NULL, OPT_BACKUP },
@@ -64,6 +76,9 @@ static int parse_options(int argc, char *argv[], Options *options) {
                         break;
                 case OPT_CONFIG:
                         options->config_flag = optarg;
+                        break;
+                case OPT_IDLE_EXIT:
+                        options->daemon.idle_exit_flag = optarg;
                         break;
                 case OPT_CHECK:
                         options->check_config = true;

@@ -349,11 +349,10 @@ static void on_alarm(void *user) {
         }
 }
 
-/* What a process has and what the keeper has of its stdin, stdout and stderr, and the files for these. -1: none. */
+/* What a process has and what the keeper has of its stdin, stdout and stderr. -1: none. */
 typedef struct Streams {
         int child[3];
         int in, out, err;
-        int out_file, err_file;
 } Streams;
 
 static void streams_clear(Streams *streams) {
@@ -363,8 +362,6 @@ static void streams_clear(Streams *streams) {
         fd_close(streams->in);
         fd_close(streams->out);
         fd_close(streams->err);
-        fd_close(streams->out_file);
-        fd_close(streams->err_file);
 }
 
 /* A pipe whose end for the keeper, @ours (0 or 1), does not block. */
@@ -413,19 +410,34 @@ static int streams_open_pipes(Streams *streams, const ExecPlan *plan) {
         return make_pipe(0, &streams->err, &streams->child[2]);
 }
 
-static int open_output(int folder, const char *id, const char *suffix, HutchError *err) {
-        char name[ID_LEN_MAX + sizeof(".out")];
-        int fd;
+#define OUTPUT_NAME_SIZE (ID_LEN_MAX + sizeof(".out"))
 
-        (void) snprintf(name, sizeof(name), "%s%s", id, suffix);
-        fd = openat(folder, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-        if (fd >= 0)
-                return fd;
-        if (errno == EEXIST)
-                return reason_set(err, -EEXIST, REASON_ID_TAKEN, "an exec of this id was started before");
+static void output_name(const char *id, const char *suffix, char ret_name[static OUTPUT_NAME_SIZE]) {
+        (void) snprintf(ret_name, OUTPUT_NAME_SIZE, "%s%s", id, suffix);
+}
 
-        return reason_set(err, -errno, reason_from_errno(-errno), "cannot make the output file %s: %s", name,
-                          strerror(errno));
+/* Sees to it that no exec of this id has printed anything before. */
+static int check_id_is_new(int folder, const char *id, HutchError *err) {
+        static const char *const suffixes[] = { ".out", ".err" };
+        char name[OUTPUT_NAME_SIZE];
+
+        for (size_t i = 0; i < sizeof(suffixes) / sizeof(*suffixes); i++) {
+                output_name(id, suffixes[i], name);
+                if (faccessat(folder, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+                        return reason_set(err, -EEXIST, REASON_ID_TAKEN, "an exec of this id was started before");
+        }
+        return 0;
+}
+
+static Pump *exec_pump(KeptExec *exec, const ExecPlan *plan, int source, const char *suffix) {
+        char name[OUTPUT_NAME_SIZE];
+        Pump *pump;
+
+        output_name(plan->id, suffix, name);
+        pump = pump_new(exec->owner->loop, source, exec->owner->output_folder, name, plan->output_limit,
+                        on_source_ended, exec);
+        exec->n_flowing += pump != NULL;
+        return pump;
 }
 
 static int exec_take_input(KeptExec *exec, const ExecPlan *plan, Streams *streams) {
@@ -453,18 +465,13 @@ static int exec_take_input(KeptExec *exec, const ExecPlan *plan, Streams *stream
 
 static int exec_connect(KeptExec *exec, const ExecPlan *plan, Streams *streams) {
         exec->terminal = plan->terminal ? streams->out : -1;
-        exec->out = pump_new(exec->owner->loop, TAKE_FD(streams->out), TAKE_FD(streams->out_file), plan->output_limit,
-                             on_source_ended, exec);
+        exec->out = exec_pump(exec, plan, TAKE_FD(streams->out), ".out");
         if (!exec->out)
                 return -ENOSPC;
-
-        exec->n_flowing++;
         if (!plan->terminal) {
-                exec->err = pump_new(exec->owner->loop, TAKE_FD(streams->err), TAKE_FD(streams->err_file),
-                                     plan->output_limit, on_source_ended, exec);
+                exec->err = exec_pump(exec, plan, TAKE_FD(streams->err), ".err");
                 if (!exec->err)
                         return -ENOSPC;
-                exec->n_flowing++;
         }
         return exec_take_input(exec, plan, streams);
 }
@@ -502,20 +509,14 @@ static int exec_spawn(KeptExec *exec, const ExecPlan *plan, const Streams *strea
         return -ENOSPC;
 }
 
-/* Everything from the files on. */
+/* Everything from the streams on. */
 static int exec_launch(KeptExec *exec, const ExecPlan *plan, HutchError *err) {
-        _cleanup_(streams_clear) Streams streams = {
-                .child = { -1, -1, -1 }, .in = -1, .out = -1, .err = -1, .out_file = -1, .err_file = -1
-        };
+        _cleanup_(streams_clear) Streams streams = { .child = { -1, -1, -1 }, .in = -1, .out = -1, .err = -1 };
         int r;
 
-        streams.out_file = open_output(exec->owner->output_folder, plan->id, ".out", err);
-        if (streams.out_file < 0)
-                return streams.out_file;
-        streams.err_file = open_output(exec->owner->output_folder, plan->id, ".err", err);
-        if (streams.err_file < 0)
-                return streams.err_file;
-
+        r = check_id_is_new(exec->owner->output_folder, plan->id, err);
+        if (r < 0)
+                return r;
         r = plan->terminal ? streams_open_terminal(&streams, exec->owner->sandbox, plan, err)
                            : streams_open_pipes(&streams, plan);
         if (r < 0)

@@ -215,11 +215,8 @@ static void on_init_ended(void *user) {
 /* ---- The start ---- */
 
 static int open_output_folder(const KeeperConfig *config, HutchError *err) {
-        _cleanup_close_ int folder = open(config->state_folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
-        int fd = -1;
+        int fd = open(config->state_folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
 
-        if (folder >= 0 && (mkdirat(folder, "output", 0700) == 0 || errno == EEXIST))
-                fd = openat(folder, "output", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (fd < 0)
                 return reason_set(err, -errno, reason_from_errno(-errno), "cannot open the folder for output: %s",
                                   strerror(errno));

@@ -5,6 +5,7 @@
 #include "keeper/pump.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -19,7 +20,9 @@
 
 struct Pump {
         int source;
-        OutputWriter writer; /* its fd is the pump's; -1: what comes is thrown away */
+        int folder;
+        char *name;          /* NULL: what comes is thrown away */
+        OutputWriter writer; /* its fd is the pump's; -1: there is no file yet */
         Watch *watch;        /* NULL: the source has ended */
         bool write_failed;
         void (*ended)(void *user);
@@ -29,9 +32,12 @@ struct Pump {
 static void pump_write(Pump *pump, const void *bytes, size_t len) {
         int r;
 
-        if (pump->writer.fd < 0)
+        if (!pump->name)
                 return;
 
+        if (pump->writer.fd < 0)
+                pump->writer.fd =
+                        openat(pump->folder, pump->name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
         r = output_writer_add(&pump->writer, bytes, len);
         if (r < 0 && !pump->write_failed)
                 log_warning("output is lost", LOG_INT("error", -r));
@@ -60,6 +66,7 @@ static void pump_discard(Pump *pump) {
         watch_free(pump->watch);
         fd_close(pump->source);
         fd_close(pump->writer.fd);
+        free(pump->name);
         free(pump);
 }
 
@@ -79,13 +86,16 @@ static void on_readable(void *user) {
                 pump_discard(pump);
 }
 
-Pump *pump_new(uv_loop_t *loop, int source, int file, uint64_t limit, void (*ended)(void *user), void *user) {
+Pump *pump_new(uv_loop_t *loop, int source, int folder, const char *name, uint64_t limit, void (*ended)(void *user),
+               void *user) {
         Pump *pump = new0(Pump, 1);
 
         pump->source = source;
+        pump->folder = folder;
+        pump->name = xstrdup(name);
         pump->ended = ended;
         pump->user = user;
-        output_writer_init(&pump->writer, file, limit);
+        output_writer_init(&pump->writer, -1, limit);
         pump->watch = watch_new(loop, source, UV_READABLE, on_readable, pump);
         if (!pump->watch) {
                 pump_discard(pump);
@@ -117,6 +127,7 @@ Pump *pump_free(Pump *pump) {
         }
 
         pump->ended = NULL;
+        pump->name = (free(pump->name), NULL);
         pump->writer.fd = fd_close(pump->writer.fd);
         return NULL;
 }

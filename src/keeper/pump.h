@@ -9,10 +9,11 @@
 
 typedef struct Pump Pump;
 
-/* Carries from @source, which must not block, to the empty file @file, of which @limit bytes are kept; takes both over.
- * Calls @ended when the source has ended. NULL when the source cannot be waited for. */
-Pump *pump_new(uv_loop_t *loop, int source, int file, uint64_t limit, void (*ended)(void *user), void *user)
-        __attribute__((nonnull(1, 5)));
+/* Carries from @source, which must not block and is taken over, to the file @name in @folder, of which @limit bytes are
+ * kept. The file is made with the first byte: many commands say nothing. Calls @ended when the source has ended. NULL
+ * when the source cannot be waited for. */
+Pump *pump_new(uv_loop_t *loop, int source, int folder, const char *name, uint64_t limit, void (*ended)(void *user),
+               void *user) __attribute__((nonnull(1, 4, 6)));
 
 /* Bytes that came so far, and how many of them are not kept. */
 uint64_t pump_total(const Pump *pump) __attribute__((nonnull));

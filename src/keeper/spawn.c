@@ -29,6 +29,7 @@
 #include "keeper/kept-sandbox.h"
 #include "keeper/privileges.h"
 #include "keeper/user.h"
+#include "model/environment.h"
 
 #define ERROR_FD 3      /* in the child, once it has its own descriptors */
 #define FD_SAFE_FROM 16 /* above the numbers that the child gives out */
@@ -207,6 +208,8 @@ static _Noreturn void child_run(const KeptSandbox *sandbox, const SpawnPlan *pla
                 child_fail(ERROR_FD, SPAWN_STAGE_CHDIR, -errno);
 
         char *const *environment = complete_environment(plan, user);
+        if (arguments_check_size(plan->argv, environment, NULL) < 0) /* HOME and USER count, too */
+                child_fail(ERROR_FD, SPAWN_STAGE_EXEC, -E2BIG);
         sigset_t none;
         sigemptyset(&none);
         signals_reset();

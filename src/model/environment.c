@@ -51,15 +51,18 @@ int env_value_check(const char *value, size_t len, HutchError *err) {
 /* Counts @len bytes and their NUL into @size. */
 static int count_argument(size_t len, size_t *size, HutchError *err) {
         if (len > ARGUMENT_LEN_MAX)
-                return reason_set(err, -E2BIG, REASON_ARGUMENTS_TOO_LARGE,
-                                  "an argument or environment variable of %zu bytes is too large: at most %d", len,
-                                  ARGUMENT_LEN_MAX);
+                return reason_add_limit(
+                        err, "argument_bytes", ARGUMENT_LEN_MAX,
+                        reason_set(err, -E2BIG, REASON_ARGUMENTS_TOO_LARGE,
+                                   "an argument or environment variable of %zu bytes is too large: at most %d", len,
+                                   ARGUMENT_LEN_MAX));
 
         *size += len + 1;
         if (*size > ARGUMENTS_SIZE_MAX)
-                return reason_set(err, -E2BIG, REASON_ARGUMENTS_TOO_LARGE,
-                                  "arguments and environment are too large: at most %d bytes in all",
-                                  ARGUMENTS_SIZE_MAX);
+                return reason_add_limit(err, "arguments_bytes", ARGUMENTS_SIZE_MAX,
+                                        reason_set(err, -E2BIG, REASON_ARGUMENTS_TOO_LARGE,
+                                                   "arguments and environment are too large: at most %d bytes in all",
+                                                   ARGUMENTS_SIZE_MAX));
 
         return 0;
 }

@@ -105,7 +105,9 @@ int label_count_check(size_t n, HutchError *err) {
         if (n <= LABELS_MAX)
                 return 0;
 
-        return reason_set(err, -EINVAL, REASON_LABELS_TOO_MANY, "%zu labels are too many: at most %d", n, LABELS_MAX);
+        return reason_add_limit(
+                err, "labels", LABELS_MAX,
+                reason_set(err, -EINVAL, REASON_LABELS_TOO_MANY, "%zu labels are too many: at most %d", n, LABELS_MAX));
 }
 
 void labels_free(Label *labels, size_t n_labels) {

@@ -5,6 +5,7 @@
 #include "model/reason.h"
 
 #include <errno.h>
+#include <inttypes.h>
 
 #include "base/strings.h"
 
@@ -101,4 +102,10 @@ Reason reason_from_errno(int r) {
         default:
                 return REASON_INTERNAL;
         }
+}
+
+int reason_add_limit(HutchError *err, const char *limit, uint64_t value, int r) {
+        error_add_pair(err, "limit", "%s", limit);
+        error_add_pair(err, "value", "%" PRIu64, value);
+        return r;
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include <stdint.h>
+
 #include "base/error.h"
 
 /* Reasons: why a call failed, in words a program can compare.
@@ -160,3 +162,6 @@ Reason reason_from_errno(int r);
  * @reason is evaluated twice. */
 #define reason_set(err, r, reason, ...)                                                                                \
         error_set_code((err), reason_status_code(reason), (r), reason_name(reason), __VA_ARGS__)
+
+/* Adds the name and value of the limit that was passed to @err, which may be NULL. Returns @r. */
+int reason_add_limit(HutchError *err, const char *limit, uint64_t value, int r);

@@ -132,8 +132,10 @@ static int check_components(const char *what, Span path, HutchError *err) {
         if (dotdot)
                 return reason_set(err, -EINVAL, REASON_PATH_DOTDOT, "the %s must not have \"..\" as a component", what);
         if (too_long)
-                return reason_set(err, -EINVAL, REASON_PATH_COMPONENT_TOO_LONG,
-                                  "the %s has a component of more than %d bytes", what, PATH_COMPONENT_BYTES_MAX);
+                return reason_add_limit(err, "path_component_bytes", PATH_COMPONENT_BYTES_MAX,
+                                        reason_set(err, -EINVAL, REASON_PATH_COMPONENT_TOO_LONG,
+                                                   "the %s has a component of more than %d bytes", what,
+                                                   PATH_COMPONENT_BYTES_MAX));
 
         return 0;
 }
@@ -145,8 +147,9 @@ static int check_given(const char *what, Span path, PathUse use, HutchError *err
         if (path.len == 0)
                 return reason_set(err, -EINVAL, REASON_PATH_EMPTY, "the %s is empty", what);
         if (path.len > PATH_BYTES_MAX)
-                return reason_set(err, -EINVAL, REASON_PATH_TOO_LONG, "the %s is longer than %d bytes", what,
-                                  PATH_BYTES_MAX);
+                return reason_add_limit(err, "path_bytes", PATH_BYTES_MAX,
+                                        reason_set(err, -EINVAL, REASON_PATH_TOO_LONG, "the %s is longer than %d bytes",
+                                                   what, PATH_BYTES_MAX));
 
         r = check_characters(what, path, err);
         if (r < 0)
@@ -203,8 +206,10 @@ int path_resolve(const char *text, size_t len, const PathContext *context, char 
 
         path_len = names_len(below) + names_len(given);
         if (path_len > PATH_BYTES_MAX)
-                return reason_set(err, -EINVAL, REASON_PATH_TOO_LONG,
-                                  "the path is longer than %d bytes below its working directory", PATH_BYTES_MAX);
+                return reason_add_limit(err, "path_bytes", PATH_BYTES_MAX,
+                                        reason_set(err, -EINVAL, REASON_PATH_TOO_LONG,
+                                                   "the path is longer than %d bytes below its working directory",
+                                                   PATH_BYTES_MAX));
         if (path_len == 0)
                 path_len = 1; /* the root has no names, only its slash */
 

@@ -121,8 +121,9 @@ const char *restriction_name(Restriction restriction) {
 
 int limit_check(LimitField field, uint64_t requested, HutchError *err) {
         if (requested < limit_fields[field].least)
-                return reason_set(err, -EINVAL, REASON_LIMIT_TOO_SMALL, "%s must be at least %" PRIu64,
-                                  limit_fields[field].name, limit_fields[field].least);
+                return reason_add_limit(err, limit_fields[field].name, limit_fields[field].least,
+                                        reason_set(err, -EINVAL, REASON_LIMIT_TOO_SMALL, "%s must be at least %" PRIu64,
+                                                   limit_fields[field].name, limit_fields[field].least));
 
         return 0;
 }

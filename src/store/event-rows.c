@@ -27,14 +27,6 @@ int store_add_event(Store *store, const EventRow *row, HutchError *err) {
         return r < 0 ? r : 0;
 }
 
-static EventType read_type(Query *query) {
-        EventType type = EVENT_SANDBOX_CREATED;
-
-        if (event_type_from_name(query_read_text(query, QUERY_NAME_MAX), &type) < 0)
-                query->is_broken = true;
-        return type;
-}
-
 static int read_row(Query *query, EventRow *ret_row, HutchError *err) {
         EventRow *row = ret_row;
 
@@ -42,7 +34,7 @@ static int read_row(Query *query, EventRow *ret_row, HutchError *err) {
         row->sandbox_serial = query_read_ordinal(query);
         row->sequence = query_read_ordinal(query);
         row->time = query_read_ordinal(query);
-        row->type = read_type(query);
+        row->type = query_read_word(query, event_type_from_name);
         row->sandbox_id = query_read_text(query, ID_LEN_MAX);
         row->owner = query_read_text(query, OWNER_LEN_MAX);
         row->labels = query_read_text(query, LABELS_LEN_MAX);

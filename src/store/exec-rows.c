@@ -64,27 +64,10 @@ int store_put_exec(Store *store, const ExecRecord *record, HutchError *err) {
         return r < 0 ? r : 0;
 }
 
-static ExecState read_state(Query *query) {
-        ExecState state = EXEC_PENDING;
-
-        if (exec_state_from_name(query_read_text(query, QUERY_NAME_MAX), &state) < 0)
-                query->is_broken = true;
-        return state;
-}
-
-static ExecEndReason read_end_reason(Query *query) {
-        const char *name = query_read_text_or_null(query, QUERY_NAME_MAX);
-        ExecEndReason reason = EXEC_END_NONE;
-
-        if (name && exec_end_reason_from_name(name, &reason) < 0)
-                query->is_broken = true;
-        return reason;
-}
-
 static void read_result(Query *query, ExecResult *ret_result) {
         ExecResult *result = ret_result;
 
-        result->end_reason = read_end_reason(query);
+        result->end_reason = query_read_word_or_null(query, exec_end_reason_from_name);
         result->has_exit_code = !query_next_is_null(query);
         if (result->has_exit_code)
                 result->exit_code = (int32_t) query_read_int(query, INT32_MIN, INT32_MAX);
@@ -109,7 +92,7 @@ static int read_row(Query *query, ExecRecord *ret_record, StoredSpec *ret_spec, 
         query_copy_id(query, record->id);
         record->create_time = query_read_ordinal(query);
         record->bound = query_read_bool(query);
-        record->state = read_state(query);
+        record->state = query_read_word(query, exec_state_from_name);
         record->start_time = query_read_ordinal(query);
         record->end_time = query_read_ordinal(query);
         record->cancel_time = query_read_ordinal(query);

@@ -282,6 +282,18 @@ Reason query_read_reason(Query *query) {
         return reason;
 }
 
+unsigned query_read_word(Query *query, WordFromName from_name) {
+        unsigned word = 0;
+
+        if (from_name(query_read_text(query, QUERY_NAME_MAX), &word) < 0)
+                query->is_broken = true;
+        return word;
+}
+
+unsigned query_read_word_or_null(Query *query, WordFromName from_name) {
+        return query_next_is_null(query) ? 0 : query_read_word(query, from_name);
+}
+
 int query_check_row(Query *query, HutchError *err) {
         if (!query->is_broken)
                 return 0;

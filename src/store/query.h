@@ -79,6 +79,12 @@ bool query_read_bool(Query *query) __attribute__((nonnull));
 
 Reason query_read_reason(Query *query) __attribute__((nonnull)); /* NULL: REASON_UNSPECIFIED */
 
+/* The meaning of a word, as one of the model's functions tells it, sandbox_state_from_name() for instance; 0 for NULL,
+ * where there may be none. To the compiler an enumeration is as good as an unsigned. */
+typedef int (*WordFromName)(const char *name, unsigned *ret_word);
+unsigned query_read_word(Query *query, WordFromName from_name) __attribute__((nonnull));
+unsigned query_read_word_or_null(Query *query, WordFromName from_name) __attribute__((nonnull));
+
 /* -EBADMSG when anything in the row was not as it must be. */
 int query_check_row(Query *query, HutchError *err) __attribute__((nonnull(1)));
 

@@ -86,23 +86,6 @@ int store_put_sandbox(Store *store, const SandboxRecord *record, HutchError *err
         return r < 0 ? r : 0;
 }
 
-static SandboxState read_state(Query *query) {
-        SandboxState state = SANDBOX_PENDING;
-
-        if (sandbox_state_from_name(query_read_text(query, QUERY_NAME_MAX), &state) < 0)
-                query->is_broken = true;
-        return state;
-}
-
-static PauseWanted read_pause_wanted(Query *query) {
-        const char *name = query_read_text_or_null(query, QUERY_NAME_MAX);
-        PauseWanted wanted = PAUSE_WANTED_NONE;
-
-        if (name && pause_wanted_from_name(name, &wanted) < 0)
-                query->is_broken = true;
-        return wanted;
-}
-
 static int read_row(Query *query, SandboxRecord *ret_record, StoredSpec *ret_spec, HutchError *err) {
         SandboxRecord *record = ret_record;
 
@@ -112,12 +95,12 @@ static int read_row(Query *query, SandboxRecord *ret_record, StoredSpec *ret_spe
         query_copy_id(query, record->id);
         query_copy_text(query, record->owner, sizeof(record->owner));
         record->create_time = query_read_ordinal(query);
-        record->state = read_state(query);
+        record->state = query_read_word(query, sandbox_state_from_name);
         record->state_reason = query_read_reason(query);
         query_copy_text(query, record->state_message, sizeof(record->state_message));
         record->state_time = query_read_ordinal(query);
         record->sequence = query_read_ordinal(query);
-        record->pause_wanted = read_pause_wanted(query);
+        record->pause_wanted = query_read_word_or_null(query, pause_wanted_from_name);
         record->uid_slot = (uint32_t) query_read_int(query, 0, UINT32_MAX);
         record->stop_grace = query_read_uint(query);
         record->expired = query_read_bool(query);

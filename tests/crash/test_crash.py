@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The daemon is killed at every failpoint and at random moments; nothing that was answered is lost, nothing is left.
 
-HUTCH_CRASH_KILLS says how often, HUTCH_CRASH_SEED makes a run like an earlier one."""
+HUTCH_CRASH_KILLS says how often, HUTCH_CRASH_SEED makes a run like an earlier one. A run with fewer kills than usual
+leaves out some failpoints, and those that take long to reach."""
 
 import json
 import os
@@ -16,7 +17,8 @@ import pytest
 from campaign import RANDOM, SPECIAL
 from daemon import all_failpoints
 
-KILLS = int(os.environ.get("HUTCH_CRASH_KILLS", "500"))
+FULL = 500
+KILLS = int(os.environ.get("HUTCH_CRASH_KILLS", FULL))
 SEED = int(os.environ.get("HUTCH_CRASH_SEED", random.randrange(1 << 32)))
 WORKERS = 4
 HITS = (1, 2, 3)  # a failpoint kills when it is reached for the first, second and third time
@@ -40,7 +42,8 @@ def make_plan() -> list[str]:
             chains += [before + [name]] * 2
     chains += [[RANDOM]] * (KILLS - sum(map(len, chains)))
     chance.shuffle(chains)
-    return [target for chain in chains for target in chain]
+    plan = [target for chain in chains for target in chain]
+    return plan if KILLS >= FULL else plan[:KILLS]
 
 
 def run_worker(seed: int, targets: list[str]) -> dict:
@@ -53,7 +56,8 @@ def run_worker(seed: int, targets: list[str]) -> dict:
 def run_campaign() -> dict:
     plan = make_plan()
     share = -(-len(plan) // WORKERS)
-    jobs = [plan[start : start + share] for start in range(0, len(plan), share)] + [[name] for name in SPECIAL]
+    jobs = [plan[start : start + share] for start in range(0, len(plan), share)]
+    jobs += [[name] for name in SPECIAL if KILLS >= FULL]
     with ThreadPoolExecutor(len(jobs)) as pool:
         results = list(pool.map(run_worker, [SEED + 1000000 * i for i in range(len(jobs))], jobs))
     whole = {
@@ -76,7 +80,7 @@ def test_nothing_that_was_answered_is_lost_and_nothing_is_left(campaign):
 
 def test_the_daemon_was_killed_often_enough(campaign):
     print(f"{campaign['kills']} kills")
-    assert campaign["kills"] >= max(KILLS, 500)
+    assert campaign["kills"] >= KILLS
     assert campaign["keepers"] >= KILLS // 10
 
 

@@ -89,13 +89,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         r = text_check(type, data + 1, size - 1, &violations);
         assert(r == 0 || r == -EBADMSG);
         assert(violations.path_len == 0 || r < 0);
-        for (size_t i = 0; i < violations.n; i++)
+        for (size_t i = 0; i < violations_kept(&violations); i++)
                 check_text(violations.list[i].field);
         if (r == 0 && violations.n == 0 && protobuf_unpack(type, data + 1, size - 1, UNPACKED_MAX, &unpacked) == 0)
                 check_texts(unpacked);
 
         message = message_unpack(type, data + 1, size - 1, &more);
         assert(message || violations_result(&more, NULL) < 0);
+        assert(violations.n == 0 || violations_result(&more, NULL) < 0);
         if (message)
                 check_form(message);
         return 0;

@@ -21,7 +21,9 @@ import grpc  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "clients/python/src"))
+sys.path.append(str(ROOT / "tests"))
 
+import sanitizers  # noqa: E402
 from google.protobuf import duration_pb2  # noqa: E402
 from google.rpc import error_details_pb2, status_pb2  # noqa: E402
 from hutch.v1 import (  # noqa: E402
@@ -34,7 +36,7 @@ from hutch.v1 import (  # noqa: E402
     system_pb2_grpc,
 )
 
-BUILD = Path(os.environ.get("HUTCH_BUILD", ROOT / "build/gcc"))
+BUILD = Path(os.environ.get("HUTCH_BUILD", ROOT / "build/gcc")).resolve()
 LIMIT = 30  # seconds that anything may take
 FOLDER_PREFIX = "hutch-test-"  # of the daemons' folders
 MIB = 1 << 20
@@ -362,6 +364,9 @@ class Daemon(Client):
         self.write_config(config or {})
 
     def write_config(self, config: dict) -> None:
+        if sanitizers.LOGS:
+            keeper = sanitizers.wrap(BUILD / "hutch-keeper", self.folder)
+            config = {"native": {"keeper": str(keeper)}} | config
         self.config_file.write_text(json.dumps(config), encoding="utf-8")  # JSON is YAML
 
     def command(self, *arguments: str | Path) -> list:
@@ -391,15 +396,17 @@ class Daemon(Client):
         self.connect()
         return self
 
-    def spawn(self, env: dict | None = None, wrapper: tuple = (), **options) -> None:
+    def spawn(self, env: dict | None = None, wrapper: tuple = (), arguments: tuple = (), **options) -> None:
         assert self.process is None
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(
-                [*wrapper, *self.command()],
+                [*wrapper, *self.command(*arguments)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={"PATH": os.environ["PATH"], "SECRET_OF_THE_DAEMON": "1"} | (env or {}),
+                env={"PATH": os.environ["PATH"], "SECRET_OF_THE_DAEMON": "1"}
+                | sanitizers.options("hutchd")
+                | (env or {}),
                 **options,
             )
 

@@ -184,7 +184,7 @@ def test_events_of_a_deleted_sandbox_match_by_its_last_labels(daemon):
     watch.close()
 
 
-@pytest.mark.rules("EVENT-006")
+@pytest.mark.rules("EVENT-006", "ERR-005")
 def test_a_cursor_older_than_what_is_kept_is_gone(start_daemon):
     daemon = start_daemon({"limits": {"history_retention": "50ms"}})
     gone = daemon.ready()
@@ -214,7 +214,7 @@ def test_a_cursor_older_than_what_is_kept_is_gone(start_daemon):
     watch.close()
 
 
-@pytest.mark.rules("EVENT-005")
+@pytest.mark.rules("EVENT-005", "ERR-005")
 def test_a_watcher_that_does_not_read_is_told_that_it_lagged_and_goes_on_from_there(start_daemon):
     """What the client's window does not take waits in the daemon, which keeps 16 events."""
 

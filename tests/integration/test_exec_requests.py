@@ -81,8 +81,8 @@ def test_a_command_to_run_is_told_all_its_violations_at_once(daemon):
     "spec, field, reason",
     [
         ({}, "spec.argv", "ARGV_EMPTY"),
-        ({"argv": [""]}, "spec.argv", "ARGV_EMPTY"),
-        ({"argv": ["", "a"]}, "spec.argv", "ARGV_EMPTY"),
+        ({"argv": [""]}, "spec.argv[0]", "ARGV_EMPTY"),
+        ({"argv": ["", "a"]}, "spec.argv[0]", "ARGV_EMPTY"),
         ({"argv": ["true", "a\0b"]}, "spec.argv[1]", "ARGV_MALFORMED"),
         ({"argv": ["a\0b"]}, "spec.argv[0]", "ARGV_MALFORMED"),
         ({"argv": ["true"], "env": {"A": "a\0b"}}, "spec.env[A]", "ENV_VALUE_MALFORMED"),

@@ -51,6 +51,8 @@ def test_an_exec_that_ends_without_the_daemon_is_told_afterwards(own_daemon, kil
             sandbox, "sh", "-c", "trap '' TERM; echo; while :; do sleep 1; done", kill_grace=seconds(0.3)
         ).id,
     }
+    for one in made.values():  # of their starts the daemon hears in any order
+        wait_until(lambda one=one: daemon.get_exec(sandbox, one).HasField("start_time"))
     wait_until(lambda: daemon.get_exec(sandbox, made["CANCELLED"]).stdout_bytes)
     daemon.cancel(sandbox, made["CANCELLED"])
     watch = daemon.watch()

@@ -28,7 +28,8 @@ def reboot(daemon: Daemon) -> None:
     keepers = daemon.keepers()
     daemon.kill()
     for pid in keepers:
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # some go with their parents
+            os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not daemon.keepers())
     with sqlite3.connect(daemon.state / "hutch.db") as store:
         store.execute("UPDATE facts SET value = 'another' WHERE name = 'boot_id'")

@@ -52,7 +52,7 @@ BAD_SPECS = {
     "env name": (spec(env={"A=B": "c"}), "ENV_NAME_MALFORMED", "spec.env[A=B]"),
     "env without name": (spec(env={"": "c"}), "ENV_NAME_MALFORMED", "spec.env[]"),
     "env with NUL": (spec(env={"A": "a\0b"}), "ENV_VALUE_MALFORMED", "spec.env[A]"),
-    "command without program": (spec(command=["", "x"]), "ARGV_EMPTY", "spec.command"),
+    "command without program": (spec(command=["", "x"]), "ARGV_EMPTY", "spec.command[0]"),
     "command with NUL": (spec(command=["true", "a\0b"]), "ARGV_MALFORMED", "spec.command[1]"),
     "relative directory": (spec(working_directory="x"), "PATH_NOT_ABSOLUTE", "spec.working_directory"),
     "directory that climbs": (spec(working_directory="/x/../y"), "PATH_DOTDOT", "spec.working_directory"),

@@ -105,6 +105,44 @@ def test_results_for_others_do_not_count(tree):
     assert "pass" not in found["BOX-001"]
 
 
+def write_not_asked(tree, *names: str) -> None:
+    groups = [{"suite": name.split("/")[0], "why": "", "cases": [name.split("/")[1]]} for name in names]
+    (tree / "tests/not-asked.json").write_text(json.dumps(groups))
+
+
+def test_the_c_code_stands_in_for_the_daemon_where_that_is_not_asked(tree):
+    write_not_asked(tree, "lids/a")
+    write_results(tree, "hutchd-sides.tsv", "BOX-001\tpass\tsides/a")
+    assert rows(tree)["BOX-001"][5] == "·"
+    write_results(tree, "c-lids.tsv", "BOX-001\tpass\tlids/a", "BOX-002\tpass\tlids/a")
+    found = rows(tree)
+    assert found["BOX-001"][5] == "pass + C"
+    assert found["BOX-002"][5] == "·"  # of which the daemon was asked nothing
+    assert found["hutchd"] == ["1 / 1 / 2", "0 / 0 / 1"]
+    write_results(tree, "c-lids.tsv", "BOX-001\tfail\tlids/a")
+    assert rows(tree)["BOX-001"][5] == "·"
+    write_results(tree, "hutchd-sides.tsv", "BOX-001\tfail\tsides/a")
+    assert rows(tree)["BOX-001"][5] == "FAIL"
+
+
+def test_the_c_code_stands_in_for_nobody_else_and_for_nothing_else(tree):
+    write_not_asked(tree, "lids/a")
+    write_results(tree, "c-lids.tsv", "BOX-001\tpass\tlids/a")
+    write_results(tree, "c-sides.tsv", "BOX-001\tpass\tsides/a")
+    write_results(tree, "go-sides.tsv", "BOX-001\tpass\tsides/a")
+    assert rows(tree)["BOX-001"][9] == "·"
+    write_results(tree, "hutchd-more.tsv", "BOX-001\tpass\tmore/a")
+    assert rows(tree)["BOX-001"][5] == "·"
+
+
+@pytest.mark.parametrize("name", ["lids/b", "tops/a", "sides/a"])
+def test_what_is_no_case_or_is_asked_is_not_excused(tree, name):
+    write_results(tree, "hutchd-sides.tsv", "BOX-001\tpass\tsides/a")
+    write_not_asked(tree, name)
+    with pytest.raises(SystemExit):
+        rows(tree)
+
+
 @pytest.mark.parametrize("line", ["BOX-001\tok\tlids/a", "BOX-001 pass lids/a", "BOX-009\tpass\tlids/a", ""])
 def test_a_result_that_cannot_be_is_refused(tree, line):
     write_results(tree, "c-lids.tsv", line)

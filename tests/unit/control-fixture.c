@@ -633,6 +633,7 @@ int fixture_set_up(void **state) {
                 .codec = &codec,
                 .runtimes = fixture->runtimes,
                 .limits = control_limits_default,
+                .instance_id = "this-one",
                 .boot_id = "first",
         };
         fixture_start(fixture);
@@ -793,6 +794,7 @@ static void ignore_watch(Watch *watch, void *user) {}
 char *events_after(Fixture *fixture, uint64_t cursor) {
         _cleanup_(watch_freep) Watch *watch = NULL;
 
+        control_commit(fixture->control); /* as before any answer */
         assert_int_equal(control_watch(fixture->control, &root, &(const WatchFilter){ .all_owners = true }, cursor,
                                        ignore_watch, NULL, &watch, &fixture->err),
                          0);

@@ -790,7 +790,7 @@ static void the_daemon_tells_about_itself(void **state) {
         assert_ok(info);
         answer = (Hutch__V1__GetInfoResponse *) info->messages[0];
         assert_string_equal(answer->version, "1.2.3");
-        assert_true(*answer->instance_id);
+        assert_string_equal(answer->instance_id, "this-one");
         assert_int_equal(answer->sandboxes, 1);
         assert_int_equal(answer->n_runtimes, 1);
         assert_int_equal(answer->n_profiles, 4);

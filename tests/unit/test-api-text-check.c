@@ -139,8 +139,9 @@ static void what_is_no_message_is_refused(void **state) {
         }
 }
 
-static void more_violations_than_are_kept_do_no_harm(void **state) {
+static void violations_that_are_not_kept_are_counted(void **state) {
         _cleanup_(wire_buffer_clear) WireBuffer buffer = {};
+        _cleanup_(error_clear) HutchError err = {};
         _cleanup_(violations_clear) Violations violations = {};
         size_t spec = wire_begin(&buffer, REQUEST_SPEC);
 
@@ -149,8 +150,77 @@ static void more_violations_than_are_kept_do_no_harm(void **state) {
         wire_end(&buffer, spec);
 
         assert_int_equal(check(&buffer, &violations), 0);
-        assert_int_equal(violations.n, VIOLATIONS_MAX);
+        assert_int_equal(violations.n, 1000);
+        assert_int_equal(violations_kept(&violations), VIOLATIONS_MAX);
         assert_violation(&violations, VIOLATIONS_MAX - 1, "spec.command[63]", REASON_FIELD_NOT_UTF8);
+        assert_true(violations_result(&violations, &err) < 0);
+        assert_string_equal(error_message(&err), "spec.command[0]: the text is not valid UTF-8 (and 999 more)");
+}
+
+static void a_request_with_unreadable_texts_is_checked_in_full(void **state) {
+        _cleanup_(wire_buffer_clear) WireBuffer buffer = {};
+        _cleanup_(violations_clear) Violations violations = {};
+        _cleanup_(protobuf_freep) ProtobufCMessage *message = NULL;
+        size_t spec, above;
+
+        wire_put_bytes(&buffer, REQUEST_SANDBOX_ID, "\xff", 1);
+        spec = wire_begin(&buffer, REQUEST_SPEC);
+        wire_put_text(&buffer, SPEC_IMAGE, "host");
+        wire_end(&buffer, spec);
+
+        message = message_unpack(create_sandbox, buffer.bytes, buffer.len, &violations);
+        assert_non_null(message);
+        assert_string_equal(((const Hutch__V1__CreateSandboxRequest *) message)->spec->image, "host");
+        assert_int_equal(violations.n, 1);
+        assert_violation(&violations, 0, "sandbox_id", REASON_ID_MALFORMED);
+
+        /* What the text says does not count, and that of others does. */
+        violations_add(&violations, "sandbox_id", REASON_FIELD_REQUIRED, "the field is required");
+        above = violations_enter(&violations, "spec");
+        violations_add(&violations, "sandbox_id", REASON_FIELD_INVALID, "another field");
+        violations_add(&violations, "sandbox_id", REASON_FIELD_TOO_LONG, "with two violations");
+        violations_leave(&violations, above);
+        assert_int_equal(violations.n, 3);
+        assert_violation(&violations, 1, "spec.sandbox_id", REASON_FIELD_INVALID);
+        assert_violation(&violations, 2, "spec.sandbox_id", REASON_FIELD_TOO_LONG);
+        assert_int_equal(violations.path_len, 0);
+}
+
+static void the_first_violation_tells_its_limit(void **state) {
+        for (int first = 0; first < 2; first++) {
+                _cleanup_(violations_clear) Violations violations = {};
+                _cleanup_(error_clear) HutchError err = {};
+
+                if (!first)
+                        violations_add(&violations, "b", REASON_FIELD_INVALID, "something else");
+                violations_add_limit(&violations, "a", REASON_FIELD_TOO_LONG, "a_bytes", 7, "at most 7 bytes");
+                assert_true(violations_result(&violations, &err) < 0);
+                assert_int_equal(err.n_pairs, first ? 2 : 0);
+                if (!first)
+                        continue;
+                assert_string_equal(err.pairs[0].key, "limit");
+                assert_string_equal(err.pairs[0].value, "a_bytes");
+                assert_string_equal(err.pairs[1].key, "value");
+                assert_string_equal(err.pairs[1].value, "7");
+        }
+}
+
+static void a_refusal_tells_its_limit_or_its_field(void **state) {
+        for (int limit = 0; limit < 2; limit++) {
+                _cleanup_(violations_clear) Violations violations = {};
+                _cleanup_(error_clear) HutchError err = {};
+
+                if (limit)
+                        violations_add_limit(&violations, "a", REASON_LIMIT_NOT_ENFORCEABLE, "a", 7, "not here");
+                else
+                        violations_add(&violations, "a", REASON_FEATURE_UNSUPPORTED, "not here");
+                assert_true(violations_result(&violations, &err) < 0);
+                assert_int_equal(err.code, STATUS_FAILED_PRECONDITION);
+                assert_string_equal(error_message(&err), "a: not here");
+                assert_int_equal(err.n_pairs, limit ? 2 : 1);
+                assert_string_equal(err.pairs[0].key, limit ? "limit" : "field");
+                assert_string_equal(err.pairs[0].value, "a");
+        }
 }
 
 static void long_keys_are_cut_between_characters(void **state) {
@@ -231,7 +301,10 @@ int main(void) {
                 cmocka_unit_test(clean_text_passes),
                 cmocka_unit_test(bytes_fields_are_not_text),
                 cmocka_unit_test(what_is_no_message_is_refused),
-                cmocka_unit_test(more_violations_than_are_kept_do_no_harm),
+                cmocka_unit_test(violations_that_are_not_kept_are_counted),
+                cmocka_unit_test(a_request_with_unreadable_texts_is_checked_in_full),
+                cmocka_unit_test(the_first_violation_tells_its_limit),
+                cmocka_unit_test(a_refusal_tells_its_limit_or_its_field),
                 cmocka_unit_test(long_keys_are_cut_between_characters),
                 cmocka_unit_test(unpacking_brings_messages_into_one_form),
                 cmocka_unit_test(what_unfolds_too_far_is_refused),

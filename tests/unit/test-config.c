@@ -166,6 +166,20 @@ static void what_needs_a_restart_is_told(void **state) {
         assert_string_equal(names, "socket, limits.watch_buffer");
 }
 
+static void a_flag_sets_a_key_as_the_file_does(void **state) {
+        _cleanup_(config_clear) Config config = {};
+        _cleanup_(error_clear) HutchError err = {};
+
+        (void) state;
+        config_init(&config);
+        assert_int_equal(config.idle_exit, 0);
+        assert_int_equal(config_set(&config, "idle_exit", "10m", &err), 0);
+        assert_int_equal(config.idle_exit, 600 * NSEC_PER_SEC);
+        assert_int_equal(config_set(&config, "idle_exit", "soon", &err), -EINVAL);
+        assert_string_equal(error_message(&err), "idle_exit 'soon' is no duration: write 90s, 10m or 1h30m");
+        assert_int_equal(config.idle_exit, 600 * NSEC_PER_SEC);
+}
+
 static void a_missing_file_is_told(void **state) {
         _cleanup_(config_clear) Config config = {};
         _cleanup_(error_clear) HutchError err = {};
@@ -185,6 +199,7 @@ int main(void) {
                 cmocka_unit_test(all_mistakes_are_told_at_once),
                 cmocka_unit_test(the_reference_reads_as_the_defaults),
                 cmocka_unit_test(what_needs_a_restart_is_told),
+                cmocka_unit_test(a_flag_sets_a_key_as_the_file_does),
                 cmocka_unit_test(a_missing_file_is_told),
         };
 

@@ -292,6 +292,61 @@ static void the_command_runs_once_as_main(void **state) {
         assert_int_equal(sandbox(f, "sb-one").active_execs, 0);
 }
 
+static void a_start_that_nobody_waits_for_is_made_durable_with_the_end(void **state) {
+        Fixture *f = *state;
+        _cleanup_free_ char *events = NULL;
+        uint64_t cursor;
+
+        bring_to(f, "sb-one", SANDBOX_READY);
+        f->fake.hold_exec = true;
+        create_exec(f, "sb-one", "exec", "true");
+        cursor = control_cursor(f->control);
+        fake_start_exec(f, "sb-one", "exec");
+        fixture_turn(f);
+        assert_int_equal(control_cursor(f->control), cursor);
+        fake_end_exec(f, "sb-one", "exec", (RuntimeExecEnd){ .end_time = 2000 });
+        fixture_turn(f);
+        assert_int_equal(control_cursor(f->control), cursor + 2);
+        events = events_after(f, cursor);
+        assert_string_equal(events, "sb-one/exec RUNNING; sb-one/exec EXITED; ");
+}
+
+static void a_start_does_not_wait_for_long(void **state) {
+        Fixture *f = *state;
+        uint64_t cursor, end = clock_monotonic_ns() + 10 * NSEC_PER_SEC;
+
+        bring_to(f, "sb-one", SANDBOX_READY);
+        f->fake.hold_exec = true;
+        create_exec(f, "sb-one", "exec", "true");
+        cursor = control_cursor(f->control);
+        fake_start_exec(f, "sb-one", "exec");
+        while (control_cursor(f->control) == cursor && clock_monotonic_ns() < end)
+                fixture_wait(f, 1);
+        assert_int_equal(control_cursor(f->control), cursor + 1);
+}
+
+static void ignore_watch(Watch *watch, void *user) {
+        (void) watch;
+        (void) user;
+}
+
+static void a_start_that_is_watched_is_durable_at_once(void **state) {
+        Fixture *f = *state;
+        _cleanup_(watch_freep) Watch *watch = NULL;
+        uint64_t cursor;
+
+        bring_to(f, "sb-one", SANDBOX_READY);
+        f->fake.hold_exec = true;
+        create_exec(f, "sb-one", "exec", "true");
+        cursor = control_cursor(f->control);
+        assert_int_equal(
+                control_watch(f->control, &alice, &(const WatchFilter){}, cursor, ignore_watch, NULL, &watch, &f->err),
+                0);
+        fake_start_exec(f, "sb-one", "exec");
+        fixture_turn(f);
+        assert_int_equal(control_cursor(f->control), cursor + 1);
+}
+
 static void a_repeated_exec_is_run_once(void **state) {
         Fixture *f = *state;
         char first[ID_LEN_MAX + 1], second[ID_LEN_MAX + 1];
@@ -721,6 +776,9 @@ int main(void) {
                 test(a_cancel_goes_on_after_a_restart),
                 test(the_end_of_the_sandbox_ends_its_execs),
                 test(the_command_runs_once_as_main),
+                test(a_start_that_nobody_waits_for_is_made_durable_with_the_end),
+                test(a_start_does_not_wait_for_long),
+                test(a_start_that_is_watched_is_durable_at_once),
                 test(a_repeated_exec_is_run_once),
                 test(quotas_of_execs_count_those_that_run),
                 test(lists_have_what_runs_and_what_has_ended),

@@ -135,9 +135,15 @@ static void environment_is_no_larger_than_a_process_may_have(void **state) {
         assert_int_equal(merge_large(1, 131072, &err), -E2BIG);
         assert_string_equal(err.reason, "ARGUMENTS_TOO_LARGE");
         assert_int_equal(err.code, STATUS_RESOURCE_EXHAUSTED);
+        assert_int_equal(err.n_pairs, 2);
+        assert_string_equal(err.pairs[0].value, "argument_bytes");
+        assert_string_equal(err.pairs[1].value, "131071");
 
         assert_int_equal(merge_large(1024, 1023, &err), 0);
         assert_int_equal(merge_large(1025, 1023, &err), -E2BIG);
+        assert_int_equal(err.n_pairs, 2);
+        assert_string_equal(err.pairs[0].value, "arguments_bytes");
+        assert_string_equal(err.pairs[1].value, "1048576");
         assert_int_equal(merge_large(1024, 1024, &err), -E2BIG);
 }
 

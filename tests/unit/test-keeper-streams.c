@@ -7,8 +7,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -44,20 +45,95 @@ static void count(void *user) {
         ++*(int *) user;
 }
 
-static void expect_file(int fd, const char *text) {
+/* A folder for one output file. */
+static void make_folder(char path[static 32]) {
+        (void) strcpy(path, "/tmp/hutch-test-XXXXXX");
+        assert_non_null(mkdtemp(path));
+}
+
+static int open_folder(const char *path) {
+        int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+        assert_true(fd >= 0);
+        return fd;
+}
+
+static void remove_folder(const char *path) {
+        _cleanup_close_ int folder = open_folder(path);
+
+        (void) unlinkat(folder, "output", 0);
+        assert_int_equal(rmdir(path), 0);
+}
+
+static void expect_file(int folder, const char *text) {
+        _cleanup_close_ int fd = openat(folder, "output", O_RDONLY | O_CLOEXEC);
         char buffer[100] = "";
 
         assert_int_equal(pread(fd, buffer, sizeof(buffer), 0), strlen(text));
         assert_string_equal(buffer, text);
 }
 
-static void a_pump_carries_until_the_source_ends(void **state) {
-        _cleanup_close_ int file = memfd_create("output", MFD_CLOEXEC);
+static void a_pump_makes_its_file_with_the_first_byte(void **state) {
+        char path[32];
         int fds[2], ended = 0;
         Pump *pump;
 
+        make_folder(path);
+        _cleanup_close_ int folder = open_folder(path);
         make_pipe(0, fds);
-        pump = pump_new(&loop, fds[0], fcntl(file, F_DUPFD_CLOEXEC, 0), 100, count, &ended);
+        pump = pump_new(&loop, fds[0], folder, "output", 100, count, &ended);
+        turn();
+        assert_int_equal(faccessat(folder, "output", F_OK, 0), -1);
+        assert_int_equal(write(fds[1], "a", 1), 1);
+        turn();
+        expect_file(folder, "a");
+        close(fds[1]);
+        turn();
+        pump_free(pump);
+        remove_folder(path);
+}
+
+static void a_pump_counts_what_no_file_can_be_made_for(void **state) {
+        char path[32];
+        int fds[2], ended = 0;
+        Pump *pump;
+
+        make_folder(path);
+        _cleanup_close_ int folder = open_folder(path);
+        assert_int_equal(mkdirat(folder, "output", 0700), 0);
+        make_pipe(0, fds);
+        pump = pump_new(&loop, fds[0], folder, "output", 100, count, &ended);
+        assert_int_equal(write(fds[1], "lost", 4), 4);
+        turn();
+        assert_int_equal(pump_total(pump), 4);
+
+        /* As soon as one can be, what comes then is kept. */
+        assert_int_equal(unlinkat(folder, "output", AT_REMOVEDIR), 0);
+        assert_int_equal(write(fds[1], "kept", 4), 4);
+        turn();
+        assert_int_equal(pump_total(pump), 8);
+        {
+                _cleanup_close_ int fd = openat(folder, "output", O_RDONLY | O_CLOEXEC);
+                char buffer[100];
+
+                assert_int_equal(pread(fd, buffer, sizeof(buffer), 0), 8);
+                assert_memory_equal(buffer, "\0\0\0\0kept", 8);
+        }
+        close(fds[1]);
+        turn();
+        pump_free(pump);
+        remove_folder(path);
+}
+
+static void a_pump_carries_until_the_source_ends(void **state) {
+        char path[32];
+        int fds[2], ended = 0;
+        Pump *pump;
+
+        make_folder(path);
+        _cleanup_close_ int folder = open_folder(path);
+        make_pipe(0, fds);
+        pump = pump_new(&loop, fds[0], folder, "output", 100, count, &ended);
         assert_non_null(pump);
         assert_int_equal(write(fds[1], "one ", 4), 4);
         turn();
@@ -69,18 +145,20 @@ static void a_pump_carries_until_the_source_ends(void **state) {
         assert_int_equal(ended, 1);
         assert_int_equal(pump_total(pump), 7);
         assert_int_equal(pump_dropped(pump), 0);
-        expect_file(file, "one two");
+        expect_file(folder, "one two");
         pump_free(pump);
+        remove_folder(path);
 }
 
 static void a_pump_that_is_let_go_of_keeps_its_source_going(void **state) {
-        _cleanup_close_ int file = memfd_create("output", MFD_CLOEXEC);
+        char path[32], piece[4096] = "";
         int fds[2], ended = 0;
-        char piece[4096] = "";
         Pump *pump;
 
+        make_folder(path);
+        _cleanup_close_ int folder = open_folder(path);
         make_pipe(0, fds);
-        pump = pump_new(&loop, fds[0], fcntl(file, F_DUPFD_CLOEXEC, 0), 100, count, &ended);
+        pump = pump_new(&loop, fds[0], folder, "output", 100, count, &ended);
         assert_int_equal(write(fds[1], "kept", 4), 4);
         pump_catch_up(pump);
         assert_int_equal(pump_total(pump), 4);
@@ -95,7 +173,8 @@ static void a_pump_that_is_let_go_of_keeps_its_source_going(void **state) {
         close(fds[1]);
         turn();
         assert_int_equal(ended, 0);
-        expect_file(file, "kept");
+        expect_file(folder, "kept");
+        remove_folder(path);
 }
 
 /* ---- Inputs ---- */
@@ -230,6 +309,8 @@ static void an_alarm_rings_once_and_not_before(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
+                cmocka_unit_test_setup_teardown(a_pump_makes_its_file_with_the_first_byte, start_loop, end_loop),
+                cmocka_unit_test_setup_teardown(a_pump_counts_what_no_file_can_be_made_for, start_loop, end_loop),
                 cmocka_unit_test_setup_teardown(a_pump_carries_until_the_source_ends, start_loop, end_loop),
                 cmocka_unit_test_setup_teardown(a_pump_that_is_let_go_of_keeps_its_source_going, start_loop, end_loop),
                 cmocka_unit_test_setup_teardown(input_is_taken_in_order_as_there_is_room, start_loop, end_loop),

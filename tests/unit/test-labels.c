@@ -104,6 +104,9 @@ static void object_has_at_most_64_labels(void **state) {
         assert_int_equal(label_count_check(64, &err), 0);
         assert_int_equal(label_count_check(65, &err), -EINVAL);
         assert_string_equal(err.reason, "LABELS_TOO_MANY");
+        assert_int_equal(err.n_pairs, 2);
+        assert_string_equal(err.pairs[0].value, "labels");
+        assert_string_equal(err.pairs[1].value, "64");
 }
 
 static void vectors_hold(void **state) {

@@ -46,7 +46,7 @@ struct NativeExec {
 
         bool no_memory; /* for the request; to be told */
         unsigned n_follows;
-        OutputFollow *follow; /* NULL: there is no file yet */
+        OutputFollow *follow; /* NULL: there is no folder yet */
         bool grown;           /* to be told */
 };
 
@@ -96,9 +96,10 @@ bool execs_has(const NativeSandbox *sandbox, const char *exec_id) {
         return exec && exec->known;
 }
 
-static void output_path(const NativeExec *exec, int folder, int stream, char path[static OUTPUT_PATH_SIZE]) {
-        (void) snprintf(path, OUTPUT_PATH_SIZE, "/proc/self/fd/%d/%s/output/%s.%s", folder, exec->sandbox->id, exec->id,
-                        stream == 1 ? "out" : "err");
+/* The folder of the sandbox, or a file in it. */
+static void output_path(const NativeSandbox *sandbox, const char *file, char ret_path[static OUTPUT_PATH_SIZE]) {
+        (void) snprintf(ret_path, OUTPUT_PATH_SIZE, "/proc/self/fd/%d/%s/%s", sandbox->runtime->sandboxes_fd,
+                        sandbox->id, file);
 }
 
 static void on_grown(void *user) {
@@ -107,14 +108,12 @@ static void on_grown(void *user) {
         exec->sandbox->events->output_grew(exec->sandbox->user, exec->id);
 }
 
-/* Begins to watch its files, as soon as there are any. What was written before counts as growth. */
+/* Begins to watch its files. What was written before counts as growth. */
 static void follow(NativeExec *exec) {
-        NativeRuntime *runtime = exec->sandbox->runtime;
-        char out[OUTPUT_PATH_SIZE], err[OUTPUT_PATH_SIZE];
+        char folder[OUTPUT_PATH_SIZE];
 
-        output_path(exec, runtime->sandboxes_fd, 1, out);
-        output_path(exec, runtime->sandboxes_fd, 2, err);
-        exec->follow = output_follow_new(runtime->outputs, (const char *const[]){ out, err }, 2, on_grown, exec);
+        output_path(exec->sandbox, "", folder);
+        exec->follow = output_follow_new(exec->sandbox->runtime->outputs, folder, exec->id, on_grown, exec);
         if (!exec->follow)
                 return;
 
@@ -507,13 +506,12 @@ void execs_forget(RuntimeSandbox *base, const char *exec_id) {
 }
 
 int execs_open_output(RuntimeSandbox *base, const char *exec_id, int stream) {
-        const NativeSandbox *sandbox = (const NativeSandbox *) base;
-        const NativeExec named = { .sandbox = (NativeSandbox *) base, .id = (char *) exec_id };
         _cleanup_close_ int fd = -1;
-        char path[OUTPUT_PATH_SIZE];
+        char name[ID_LEN_MAX + sizeof(".out")], path[OUTPUT_PATH_SIZE];
         struct stat status;
 
-        output_path(&named, sandbox->runtime->sandboxes_fd, stream, path);
+        (void) snprintf(name, sizeof(name), "%s.%s", exec_id, stream == 1 ? "out" : "err");
+        output_path((const NativeSandbox *) base, name, path);
         fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
         if (fd < 0 || fstat(fd, &status) < 0)
                 return -errno;

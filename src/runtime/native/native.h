@@ -23,7 +23,7 @@
  *
  *   STATE/sandboxes/ID/keeper.sock    the keeper listens here
  *   STATE/sandboxes/ID/keeper.log     what it had to say
- *   STATE/sandboxes/ID/output/        of execs, written by the keeper, read by the daemon
+ *   STATE/sandboxes/ID/EXEC.{out,err} output of execs, written by the keeper, read by the daemon
  *   STATE/sandboxes/ID/fs/            the sandbox's root, made by the keeper
  *   STATE/images/                     what of this machine all sandboxes see, made by keepers
  *   STATE/trash/ID/                   what is being removed, by a process of its own

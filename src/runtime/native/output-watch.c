@@ -16,23 +16,15 @@
 #include "base/memory.h"
 #include "model/reason.h"
 
-#define FILES_MAX 2
 #define BUFFER_SIZE 16384
 #define READS_MAX 16 /* before the loop gets to its other work */
 #define BUCKETS_MIN 64
 
-/* One file of a follower, in the table of watch descriptors. */
-typedef struct WatchedFile WatchedFile;
-struct WatchedFile {
-        WatchedFile *next; /* in its bucket */
-        OutputFollow *follow;
-        int descriptor;
-};
-
 struct OutputFollow {
         OutputWatch *watch;
-        WatchedFile files[FILES_MAX];
-        unsigned n_files;
+        OutputFollow *next_in_bucket;
+        int descriptor; /* of the folder; those who follow files of the same one have the same */
+        char *name;
         void (*grew)(void *user);
         void *user;
         OutputFollow *prev, *next; /* among those to be told */
@@ -43,33 +35,47 @@ struct OutputWatch {
         uv_poll_t poll;
         int fd;
         OutputFollow *to_tell;
-        WatchedFile **buckets; /* by watch descriptors, which grow for ever */
-        size_t n_buckets;      /* a power of two */
-        size_t n_files;
+        OutputFollow **buckets; /* by watch descriptors, which grow for ever */
+        size_t n_buckets;       /* a power of two */
+        size_t n_follows;
 };
 
-static WatchedFile **bucket(OutputWatch *watch, int descriptor) {
+static OutputFollow **bucket(OutputWatch *watch, int descriptor) {
         return &watch->buckets[(size_t) descriptor & (watch->n_buckets - 1)];
 }
 
-static void table_add(OutputWatch *watch, WatchedFile *file) {
-        WatchedFile **place = bucket(watch, file->descriptor);
+static void table_add(OutputWatch *watch, OutputFollow *follow) {
+        OutputFollow **place = bucket(watch, follow->descriptor);
 
-        file->next = *place;
-        *place = file;
+        follow->next_in_bucket = *place;
+        *place = follow;
+}
+
+/* Tells whether anybody was left who follows files of that folder. */
+static bool table_remove(OutputWatch *watch, OutputFollow *follow) {
+        bool others = false;
+
+        for (OutputFollow **link = bucket(watch, follow->descriptor); *link;)
+                if (*link == follow) {
+                        *link = follow->next_in_bucket;
+                } else {
+                        others |= (*link)->descriptor == follow->descriptor;
+                        link = &(*link)->next_in_bucket;
+                }
+        return others;
 }
 
 /* Keeps the buckets short. */
 static void table_grow(OutputWatch *watch) {
-        WatchedFile **old = watch->buckets;
+        OutputFollow **old = watch->buckets;
         size_t n_old = watch->n_buckets;
 
         watch->n_buckets = n_old ? n_old * 2 : BUCKETS_MIN;
-        watch->buckets = new0(WatchedFile *, watch->n_buckets);
+        watch->buckets = new0(OutputFollow *, watch->n_buckets);
         for (size_t i = 0; i < n_old; i++)
-                for (WatchedFile *file = old[i], *next; file; file = next) {
-                        next = file->next;
-                        table_add(watch, file);
+                for (OutputFollow *follow = old[i], *next; follow; follow = next) {
+                        next = follow->next_in_bucket;
+                        table_add(watch, follow);
                 }
         free(old);
 }
@@ -91,19 +97,24 @@ static void set_to_tell(OutputFollow *follow, bool to_tell) {
                 follow->next->prev = to_tell ? follow : follow->prev;
 }
 
+static bool is_file_of(const OutputFollow *follow, const struct inotify_event *event) {
+        size_t len = strlen(follow->name);
+
+        return event->wd == follow->descriptor && event->len > len + 1 && memcmp(event->name, follow->name, len) == 0 &&
+               event->name[len] == '.';
+}
+
 static void take_event(OutputWatch *watch, const struct inotify_event *event) {
         if (event->mask & IN_Q_OVERFLOW) {
                 for (size_t i = 0; i < watch->n_buckets; i++)
-                        for (WatchedFile *file = watch->buckets[i]; file; file = file->next)
-                                set_to_tell(file->follow, true);
+                        for (OutputFollow *follow = watch->buckets[i]; follow; follow = follow->next_in_bucket)
+                                set_to_tell(follow, true);
                 return;
         }
 
-        if (!(event->mask & IN_MODIFY))
-                return;
-        for (WatchedFile *file = *bucket(watch, event->wd); file; file = file->next)
-                if (file->descriptor == event->wd)
-                        set_to_tell(file->follow, true);
+        for (OutputFollow *follow = *bucket(watch, event->wd); follow; follow = follow->next_in_bucket)
+                if (is_file_of(follow, event))
+                        set_to_tell(follow, true);
 }
 
 static void on_events(uv_poll_t *poll, int status, int events) {
@@ -175,26 +186,21 @@ OutputWatch *output_watch_free(OutputWatch *watch) {
         return NULL;
 }
 
-OutputFollow *output_follow_new(OutputWatch *watch, const char *const paths[], unsigned n_paths,
-                                void (*grew)(void *user), void *user) {
-        OutputFollow *follow = new0(OutputFollow, 1);
+OutputFollow *output_follow_new(OutputWatch *watch, const char *folder, const char *name, void (*grew)(void *user),
+                                void *user) {
+        int descriptor = inotify_add_watch(watch->fd, folder, IN_CREATE | IN_MODIFY | IN_DONT_FOLLOW | IN_ONLYDIR);
+        OutputFollow *follow;
 
-        *follow = (OutputFollow){ .watch = watch, .grew = grew, .user = user };
-        for (unsigned i = 0; i < n_paths && i < FILES_MAX; i++) {
-                WatchedFile *file = &follow->files[follow->n_files];
+        if (descriptor < 0)
+                return NULL;
 
-                file->follow = follow;
-                file->descriptor = inotify_add_watch(watch->fd, paths[i], IN_MODIFY | IN_DONT_FOLLOW);
-                if (file->descriptor < 0)
-                        continue;
-                follow->n_files++;
-                if (++watch->n_files > watch->n_buckets)
-                        table_grow(watch);
-                table_add(watch, file);
-        }
-        if (follow->n_files == 0)
-                return output_follow_free(follow);
-
+        follow = new0(OutputFollow, 1);
+        *follow = (OutputFollow){
+                .watch = watch, .descriptor = descriptor, .name = xstrdup(name), .grew = grew, .user = user
+        };
+        if (++watch->n_follows > watch->n_buckets)
+                table_grow(watch);
+        table_add(watch, follow);
         return follow;
 }
 
@@ -203,15 +209,10 @@ OutputFollow *output_follow_free(OutputFollow *follow) {
                 return NULL;
 
         set_to_tell(follow, false);
-        for (unsigned i = 0; i < follow->n_files; i++) {
-                WatchedFile *file = &follow->files[i], **link = bucket(follow->watch, file->descriptor);
-
-                (void) inotify_rm_watch(follow->watch->fd, file->descriptor);
-                follow->watch->n_files--;
-                while (*link != file)
-                        link = &(*link)->next;
-                *link = file->next;
-        }
+        if (!table_remove(follow->watch, follow))
+                (void) inotify_rm_watch(follow->watch->fd, follow->descriptor);
+        follow->watch->n_follows--;
+        free(follow->name);
         free(follow);
         return NULL;
 }

@@ -88,8 +88,6 @@ static int make_folder(const NativeSandbox *sandbox, HutchError *err) {
                 r = -errno;
         if (r == 0)
                 r = fd = open_folder(sandbox);
-        if (fd >= 0)
-                r = mkdirat(fd, "output", 0700) < 0 && errno != EEXIST ? -errno : 0;
         if (r < 0)
                 return reason_set(err, r, r == -ENOSPC || r == -EDQUOT ? REASON_DISK_FULL : REASON_RUNTIME_UNAVAILABLE,
                                   "cannot make the folder of the sandbox: %s", strerror(-r));
