@@ -1,68 +1,120 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What lives here: the entry of the `hutch` command line, which finds the subcommand and runs it. What does not: the
- * subcommands themselves, and talking to the daemon (client/). */
+/* What lives here: the entry of the `hutch` command line, which finds the command and runs it. What does not: the
+ * commands, and their table (commands.c). */
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/memory.h"
+#include "base/strings.h"
+#include "cli/commands.h"
 #include "cli/exit-codes.h"
-#include "cli/run.h"
+#include "cli/help.h"
+#include "cli/suggest.h"
 
-/* Says that @argv has more than the subcommand, where it takes nothing. */
-static int take_nothing(int argc, char *argv[]) {
-        if (argc == 1)
+/* Who closed stdin, stdout or stderr wants nothing in or out: not that a socket takes its place. */
+static void open_standard_files(void) {
+        int fd;
+
+        do
+                fd = open("/dev/null", O_RDWR);
+        while (fd >= STDIN_FILENO && fd <= STDERR_FILENO);
+        if (fd > STDERR_FILENO)
+                (void) close(fd);
+}
+
+/* A command that only has others below it. */
+static int refuse_group(const Command *group, const Arguments *arguments, const char *word) {
+        Suggestion suggestion = { .typed = word ? word : "" };
+
+        for (const Command *command = commands; command->name; command++)
+                if (command_is_below(command, group->name))
+                        suggestion_consider(&suggestion, command->name + strlen(group->name) + 1);
+        if (!word)
+                return usage_error(arguments, "no command given");
+        if (suggestion.best)
+                return usage_error(arguments, "unknown command '%s %s' (did you mean '%s %s'?)", group->name, word,
+                                   group->name, suggestion.best);
+        return usage_error(arguments, "unknown command '%s %s'", group->name, word);
+}
+
+static int check_operands(const Command *command, const Arguments *arguments) {
+        if (!command->run)
+                return refuse_group(command, arguments, arguments->n_operands > 0 ? arguments->operands[0] : NULL);
+        if (arguments->n_operands < command->min_operands)
+                return usage_error(arguments, "'%s' needs %s", command->name, command->operands);
+        if (arguments->n_operands > command->max_operands)
+                return usage_error(arguments, "'%s' does not take '%s'", command->name,
+                                   arguments->operands[command->max_operands]);
+        return EXIT_SUCCESS;
+}
+
+/* Runs @command with @argv, the words after its name, and the options in @arguments that stood before it. */
+static int run_command(const Command *command, char *argv[], Arguments *arguments) {
+        _cleanup_(error_clear) HutchError err = {};
+        int r;
+
+        arguments->command = command->name;
+        if (options_parse(command->options, argv, command->runs_program ? command->leading : EVERYWHERE, arguments,
+                          &err) < 0)
+                return usage_error(arguments, "%s", error_message(&err));
+        if (arguments_have(arguments, "help")) {
+                help_print_command(command);
                 return EXIT_SUCCESS;
-
-        (void) fprintf(stderr, "hutch: '%s' takes no arguments; see 'hutch --help'\n", argv[0]);
-        return EXIT_USAGE;
-}
-
-static int print_version(int argc, char *argv[]) {
-        if (take_nothing(argc, argv) != EXIT_SUCCESS)
-                return EXIT_USAGE;
-
-        (void) printf("hutch %s\n", HUTCH_VERSION);
-        return EXIT_SUCCESS;
-}
-
-static int print_help(int argc, char *argv[]) {
-        if (take_nothing(argc, argv) != EXIT_SUCCESS)
-                return EXIT_USAGE;
-
-        (void) printf("Usage: hutch COMMAND\n"
-                      "\n"
-                      "Runs commands in sandboxes of their own.\n"
-                      "\n"
-                      "Commands:\n"
-                      "  run        Run a command in a fresh sandbox\n"
-                      "  version    Print the version (also: --version)\n"
-                      "  help       Print this text (also: --help)\n");
-        return EXIT_SUCCESS;
-}
-
-static const struct {
-        const char *name;
-        const char *option; /* NULL: none */
-        int (*run)(int argc, char *argv[]);
-} commands[] = {
-        { "run", NULL, command_run },
-        { "version", "--version", print_version },
-        { "help", "--help", print_help },
-};
-
-int main(int argc, char *argv[]) {
-        if (argc < 2) {
-                (void) fprintf(stderr, "hutch: no command given; see 'hutch --help'\n");
-                return EXIT_USAGE;
         }
 
-        for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
-                if (strcmp(argv[1], commands[i].name) == 0 ||
-                    (commands[i].option && strcmp(argv[1], commands[i].option) == 0))
-                        return commands[i].run(argc - 1, argv + 1);
+        r = check_operands(command, arguments);
+        if (r == EXIT_SUCCESS && arguments_have(arguments, "socket") && arguments_have(arguments, "address"))
+                r = usage_error(arguments, "--socket and --address exclude each other");
+        return r == EXIT_SUCCESS ? command->run(arguments) : r;
+}
 
-        (void) fprintf(stderr, "hutch: unknown command '%s'; see 'hutch --help'\n", argv[1]);
-        return EXIT_USAGE;
+static int run(char *argv[]) {
+        static const Option version_options[] = { { "version", .help = "" }, {} };
+        _cleanup_(arguments_clear) Arguments arguments = { .command = "" };
+        _cleanup_(error_clear) HutchError err = {};
+        const Command *command;
+        size_t words;
+        char **rest;
+
+        if (options_parse((OptionGroups){ global_options, version_options }, argv, 0, &arguments, &err) < 0)
+                return usage_error(&arguments, "%s", error_message(&err));
+        if (arguments_have(&arguments, "help")) {
+                help_print_all();
+                return EXIT_SUCCESS;
+        }
+        if (arguments_have(&arguments, "version")) {
+                arguments.n_operands = 0;
+                return run_command(command_find((char *[]){ (char *) "version", NULL }, &words), (char *[]){ NULL },
+                                   &arguments);
+        }
+        if (arguments.n_operands == 0)
+                return usage_error(&arguments, "no command given");
+
+        command = command_find(arguments.operands, &words);
+        if (!command)
+                return help_refuse_command(arguments.operands[0]);
+
+        rest = argv;
+        while (*rest != arguments.operands[0])
+                rest++;
+        arguments.n_operands = 0;
+        return run_command(command, rest + words, &arguments);
+}
+
+int main(int argc, char *argv[]) {
+        int exit_code;
+
+        open_standard_files();
+        exit_code = run(argc > 0 ? argv + 1 : argv);
+        if (fflush(stdout) != 0 || ferror(stdout)) {
+                (void) fprintf(stderr, "hutch: cannot write: %s\n", strerror(errno));
+                return exit_code == EXIT_SUCCESS ? EXIT_FAILURE : exit_code;
+        }
+        return exit_code;
 }

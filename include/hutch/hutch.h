@@ -1,0 +1,512 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef HUTCH_H
+#define HUTCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* libhutch: sandboxes for C programs.
+ *
+ *         HutchClient *client = NULL;
+ *         HutchSandbox *sandbox = NULL;
+ *         HutchOutput *output = NULL;
+ *         HutchError *error = NULL;
+ *
+ *         if (hutch_client_new(&(HutchClientOptions){ .start_daemon = true }, &client, &error) < 0 ||
+ *             hutch_sandbox_create(client, &(HutchSandboxSpec){ 0 }, &sandbox, &error) < 0 ||
+ *             hutch_exec_run(client, sandbox->id, &(HutchExecSpec){ .argv = argv }, NULL, 0, &output, &error) < 0)
+ *                 fprintf(stderr, "%s\n", hutch_error_message(error));
+ *
+ * Conventions:
+ * - Functions return 0 or more when they succeed, or a negative errno. Then *ret_error, where @ret_error is not NULL,
+ *   is an error that the caller frees; otherwise it is left alone.
+ * - Structures are set to zero before their members are given; a member that is zero has the default that it is
+ *   described with. Texts and arrays that are given are copied before the function returns.
+ * - What a function returns by a pointer to a pointer is the caller's, and has a function hutch_…_free(), which takes
+ *   NULL and returns nothing. Texts in it are never NULL.
+ * - Times are nanoseconds since 1970, durations are nanoseconds.
+ * - One client may be used by any number of threads at once; an exec's stream, a watch or a call of its own by one
+ *   thread at a time.
+ * - The library prints nothing, installs no signal handlers, starts no threads and never ends the process.
+ *
+ * Calls that only read, and those that carry a request id (which is made where the caller gives none), are tried again
+ * when the daemon cannot be reached, as spec/behavior.md says; others only while it has certainly not seen them. */
+
+#define HUTCH_API __attribute__((visibility("default")))
+
+#define HUTCH_FOREVER UINT64_MAX /* a duration */
+
+typedef struct HutchClient HutchClient;
+typedef struct HutchError HutchError;
+
+/* ---- Errors ---- */
+
+/* The status codes of gRPC. */
+typedef enum HutchCode {
+        HUTCH_OK = 0,
+        HUTCH_CANCELLED = 1,
+        HUTCH_UNKNOWN = 2,
+        HUTCH_INVALID_ARGUMENT = 3,
+        HUTCH_DEADLINE_EXCEEDED = 4,
+        HUTCH_NOT_FOUND = 5,
+        HUTCH_ALREADY_EXISTS = 6,
+        HUTCH_PERMISSION_DENIED = 7,
+        HUTCH_RESOURCE_EXHAUSTED = 8,
+        HUTCH_FAILED_PRECONDITION = 9,
+        HUTCH_ABORTED = 10,
+        HUTCH_OUT_OF_RANGE = 11,
+        HUTCH_UNIMPLEMENTED = 12,
+        HUTCH_INTERNAL = 13,
+        HUTCH_UNAVAILABLE = 14,
+        HUTCH_DATA_LOSS = 15,
+        HUTCH_UNAUTHENTICATED = 16,
+} HutchCode;
+
+/* A field of the request that is to blame. */
+typedef struct HutchViolation {
+        const char *field;  /* its path: "spec.labels" */
+        const char *reason; /* as hutch_error_reason() */
+        const char *message;
+} HutchViolation;
+
+HUTCH_API HutchCode hutch_error_code(const HutchError *error);
+HUTCH_API const char *hutch_error_code_name(const HutchError *error); /* "NOT_FOUND" */
+
+/* What it is about, for programs, in UPPER_SNAKE: "SANDBOX_NOT_FOUND". Those of the daemon are hutch.v1.Reason. */
+HUTCH_API const char *hutch_error_reason(const HutchError *error);
+
+/* A sentence for people. */
+HUTCH_API const char *hutch_error_message(const HutchError *error);
+
+/* A fact that belongs to it ("limit", "state"), or NULL. */
+HUTCH_API const char *hutch_error_get(const HutchError *error, const char *key);
+
+/* The facts one by one, and the violations: false when there are no more than @i. */
+HUTCH_API bool hutch_error_pair(const HutchError *error, size_t i, const char **ret_key, const char **ret_value);
+HUTCH_API bool hutch_error_violation(const HutchError *error, size_t i, HutchViolation *ret_violation);
+
+HUTCH_API void hutch_error_free(HutchError *error);
+
+/* ---- Connecting ---- */
+
+typedef struct HutchClientOptions {
+        /* "unix:/path", "host:port", "dns:host:port", "[::1]:port". NULL: the environment's HUTCH_ADDRESS; without that
+         * the daemon of this user on this machine: HUTCH_SOCKET, or where hutchd listens by default. */
+        const char *address;
+
+        /* Without an address, or with a Unix socket where none listens: start a daemon for this user. It stays. */
+        bool start_daemon;
+
+        /* TCP is encrypted, unless clear_text says otherwise. */
+        bool clear_text;
+        const char *ca_file;          /* whose certificates are trusted; NULL: the system's */
+        const char *certificate_file; /* the client's own; NULL: none */
+        const char *key_file;
+        const char *server_name; /* that the certificate must be for; NULL: the address's host */
+
+        /* A bearer token; NULL: none. Refused in clear text over TCP, unless token_in_clear_text says otherwise. */
+        const char *token;
+        bool token_in_clear_text;
+
+        const char *user_agent; /* NULL: "hutch" */
+        uint64_t timeout;       /* of calls that say nothing else; 0: 60 s */
+} HutchClientOptions;
+
+/* Makes a client. It connects with the first call, unless a daemon may have to be started: that is done here. @options
+ * may be NULL. */
+HUTCH_API int hutch_client_new(const HutchClientOptions *options, HutchClient **ret_client, HutchError **ret_error);
+
+/* Ends what is under way with CANCELLED and frees the client, when all its streams, watches and calls are freed and no
+ * other thread uses it. */
+HUTCH_API void hutch_client_free(HutchClient *client);
+
+HUTCH_API const char *hutch_client_address(const HutchClient *client);
+
+/* Whether hutch_client_new() has started the daemon. */
+HUTCH_API bool hutch_client_started_daemon(const HutchClient *client);
+
+/* The version of this library. */
+HUTCH_API const char *hutch_version(void);
+
+/* ---- Programs with a loop of their own ----
+ *
+ * A program that must not wait asks the client for a descriptor and a timeout, waits for them with everything else, and
+ * then has the client do its work. Then it asks which of its streams, watches and calls have something for it:
+ *
+ *         poll(&(struct pollfd){ .fd = hutch_client_fd(client), .events = POLLIN }, 1, hutch_client_timeout(client));
+ *         hutch_client_dispatch(client);
+ *         while (hutch_client_next(client, &user))
+ *                 …; // hutch_call_receive() and its kin, with wait = false, until they say -EAGAIN
+ */
+
+HUTCH_API int hutch_client_fd(HutchClient *client);
+HUTCH_API int hutch_client_timeout(HutchClient *client); /* in milliseconds, as poll(2) takes it */
+HUTCH_API void hutch_client_dispatch(HutchClient *client);
+
+/* Takes one that has news since it was last taken: the @user that it was made with. Those made with a NULL are not
+ * told. */
+HUTCH_API bool hutch_client_next(HutchClient *client, void **ret_user);
+
+/* ---- Sandboxes ---- */
+
+/* The states of the contract. */
+typedef enum HutchSandboxState {
+        HUTCH_SANDBOX_PENDING = 1,
+        HUTCH_SANDBOX_READY = 2,
+        HUTCH_SANDBOX_PAUSED = 3,
+        HUTCH_SANDBOX_STOPPING = 4,
+        HUTCH_SANDBOX_STOPPED = 5,
+        HUTCH_SANDBOX_FAILED = 6,
+        HUTCH_SANDBOX_DELETING = 7,
+        HUTCH_SANDBOX_DELETED = 8,
+} HutchSandboxState;
+
+HUTCH_API const char *hutch_sandbox_state_name(HutchSandboxState state); /* "READY" */
+
+/* What a sandbox shall be. More can be asked for by hutch_sandbox_create_encoded(). Arrays of texts end with NULL;
+ * those of pairs have "NAME=VALUE". */
+typedef struct HutchSandboxSpec {
+        const char *id;         /* NULL: the daemon makes one */
+        const char *request_id; /* NULL: one is made */
+        const char *image;      /* NULL: the daemon's default */
+        const char *profile;
+        const char *runtime;
+        const char *working_directory;
+        const char *user;
+        const char *const *command; /* runs as the exec "main" */
+        const char *const *env;
+        const char *const *labels;
+        uint64_t memory_bytes; /* 0, here and below: the profile's */
+        uint32_t cpu_millis;
+        uint32_t max_processes;
+        uint64_t disk_bytes;
+        uint64_t exec_timeout;
+        uint64_t idle_ttl; /* HUTCH_FOREVER: never; 0: the daemon's */
+        uint64_t max_lifetime;
+        bool delete_at_lifetime; /* instead of stopping it */
+} HutchSandboxSpec;
+
+typedef struct HutchSandbox {
+        const char *id;
+        HutchSandboxState state;
+        const char *state_reason;  /* "" or as hutch_error_reason() */
+        const char *state_message; /* why it is in that state, where there is something to say */
+        const char *image;
+        const char *owner;
+        const char *runtime;
+        const char *profile;
+        const char *const *labels; /* "NAME=VALUE", ends with NULL */
+        uint64_t create_time;
+        uint64_t state_time;
+        uint64_t sequence; /* of its last event */
+        uint32_t active_execs;
+
+        /* All of it: a hutch.v1.Sandbox, encoded. */
+        const void *encoded;
+        size_t encoded_len;
+} HutchSandbox;
+
+HUTCH_API void hutch_sandbox_free(HutchSandbox *sandbox);
+
+/* Each returns when it is accepted; the work goes on. hutch_sandbox_wait() waits for its end. @ret_sandbox may be NULL
+ * everywhere. @spec may be NULL. */
+HUTCH_API int hutch_sandbox_create(HutchClient *client, const HutchSandboxSpec *spec, HutchSandbox **ret_sandbox,
+                                   HutchError **ret_error);
+/* The same with an encoded hutch.v1.SandboxSpec. @id and @request_id may be NULL. */
+HUTCH_API int hutch_sandbox_create_encoded(HutchClient *client, const char *id, const char *request_id,
+                                           const void *spec, size_t spec_len, HutchSandbox **ret_sandbox,
+                                           HutchError **ret_error);
+HUTCH_API int hutch_sandbox_get(HutchClient *client, const char *id, HutchSandbox **ret_sandbox,
+                                HutchError **ret_error);
+HUTCH_API int hutch_sandbox_stop(HutchClient *client, const char *id, uint64_t grace, HutchSandbox **ret_sandbox,
+                                 HutchError **ret_error); /* @grace 0: the daemon's default */
+HUTCH_API int hutch_sandbox_resume(HutchClient *client, const char *id, HutchSandbox **ret_sandbox,
+                                   HutchError **ret_error);
+HUTCH_API int hutch_sandbox_pause(HutchClient *client, const char *id, HutchSandbox **ret_sandbox,
+                                  HutchError **ret_error);
+HUTCH_API int hutch_sandbox_unpause(HutchClient *client, const char *id, HutchSandbox **ret_sandbox,
+                                    HutchError **ret_error);
+HUTCH_API int hutch_sandbox_delete(HutchClient *client, const char *id, HutchSandbox **ret_sandbox,
+                                   HutchError **ret_error);
+
+/* Gives the sandbox exactly these labels ("NAME=VALUE", ends with NULL). */
+HUTCH_API int hutch_sandbox_set_labels(HutchClient *client, const char *id, const char *const *labels,
+                                       HutchSandbox **ret_sandbox, HutchError **ret_error);
+/* HUTCH_FOREVER: never. */
+HUTCH_API int hutch_sandbox_set_idle_ttl(HutchClient *client, const char *id, uint64_t idle_ttl,
+                                         HutchSandbox **ret_sandbox, HutchError **ret_error);
+
+/* Deletes all that @selector selects, and tells how many. An empty selector is refused. */
+HUTCH_API int hutch_sandboxes_delete(HutchClient *client, const char *selector, size_t *ret_count,
+                                     HutchError **ret_error);
+
+/* Calls @callback with each sandbox that @selector selects and that is in one of @states (bits 1 << state; 0: all but
+ * DELETED), oldest first, until it returns other than 0, which is then returned. @selector may be NULL. @callback may
+ * call the library. */
+HUTCH_API int hutch_sandbox_list(HutchClient *client, const char *selector, uint32_t states,
+                                 int (*callback)(const HutchSandbox *sandbox, void *user), void *user,
+                                 HutchError **ret_error);
+
+/* Waits until the sandbox is in one of @states (bits 1 << state). 0 @timeout: 180 s; HUTCH_FOREVER. Fails with
+ * SANDBOX_WRONG_STATE when it has come to a state that it cannot leave for one of these without being asked. */
+HUTCH_API int hutch_sandbox_wait(HutchClient *client, const char *id, uint32_t states, uint64_t timeout,
+                                 HutchSandbox **ret_sandbox, HutchError **ret_error);
+
+/* ---- Execs ---- */
+
+typedef enum HutchExecState {
+        HUTCH_EXEC_PENDING = 1,
+        HUTCH_EXEC_RUNNING = 2,
+        HUTCH_EXEC_EXITED = 3,
+        HUTCH_EXEC_CANCELLED = 4,
+        HUTCH_EXEC_TIMED_OUT = 5,
+        HUTCH_EXEC_FAILED = 6,
+        HUTCH_EXEC_LOST = 7,
+} HutchExecState;
+
+HUTCH_API const char *hutch_exec_state_name(HutchExecState state); /* "RUNNING" */
+
+typedef struct HutchExecSpec {
+        const char *const *argv;    /* ends with NULL */
+        const char *id;             /* NULL: the daemon makes one */
+        const char *request_id;     /* NULL: one is made */
+        const char *const *env;     /* "NAME=VALUE", ends with NULL */
+        const char *const *unset_env;
+        const char *working_directory;
+        const char *user;
+        uint64_t timeout;    /* 0: the sandbox's */
+        uint64_t kill_grace; /* 0: the daemon's default */
+        bool stdin_stream;   /* hutch_exec_stream_write() feeds it; otherwise stdin is empty */
+        bool terminal;
+        uint32_t rows, columns;
+        uint64_t output_limit; /* that is kept, of each stream; 0: the daemon's */
+} HutchExecSpec;
+
+typedef struct HutchExec {
+        const char *id;
+        const char *sandbox_id;
+        HutchExecState state;
+        bool has_exit_code;
+        int exit_code;            /* 128 + signal; 124: timed out; 126, 127: it could not be started */
+        int signal;               /* 0: none */
+        const char *end_reason;   /* "" or why it ended: "EXITED", "TIMED_OUT", "OUT_OF_MEMORY" */
+        const char *failure;      /* "" or why it could not be started, as hutch_error_reason() */
+        const char *message;      /* the same in words */
+        uint64_t stdout_bytes;    /* that it wrote */
+        uint64_t stderr_bytes;
+        uint64_t stdout_dropped;  /* of these, that were not kept */
+        uint64_t stderr_dropped;
+        uint64_t create_time, start_time, end_time; /* 0: not yet */
+        uint64_t cpu_time;
+        uint64_t peak_memory;
+
+        /* All of it: a hutch.v1.Exec, encoded. */
+        const void *encoded;
+        size_t encoded_len;
+} HutchExec;
+
+HUTCH_API void hutch_exec_free(HutchExec *exec);
+
+/* What a command has printed: as much as the daemon collects. */
+typedef struct HutchOutput {
+        HutchExec *exec;
+        const char *stdout_data; /* followed by a NUL that does not count */
+        size_t stdout_len;
+        const char *stderr_data;
+        size_t stderr_len;
+        bool truncated; /* in the middle of either */
+} HutchOutput;
+
+HUTCH_API void hutch_output_free(HutchOutput *output);
+
+/* Runs a command to its end, with @input (up to 3 MiB) as its stdin. A command that fails is no error. When the client
+ * gives up, because its timeout has passed, the daemon ends the command. */
+HUTCH_API int hutch_exec_run(HutchClient *client, const char *sandbox_id, const HutchExecSpec *spec, const void *input,
+                             size_t input_len, HutchOutput **ret_output, HutchError **ret_error);
+
+/* Starts a command that goes on without the client. */
+HUTCH_API int hutch_exec_create(HutchClient *client, const char *sandbox_id, const HutchExecSpec *spec,
+                                HutchExec **ret_exec, HutchError **ret_error);
+HUTCH_API int hutch_exec_get(HutchClient *client, const char *sandbox_id, const char *exec_id, HutchExec **ret_exec,
+                             HutchError **ret_error);
+HUTCH_API int hutch_exec_cancel(HutchClient *client, const char *sandbox_id, const char *exec_id, uint64_t grace,
+                                HutchExec **ret_exec, HutchError **ret_error); /* @grace 0: the exec's own */
+/* As hutch_sandbox_list(). */
+HUTCH_API int hutch_exec_list(HutchClient *client, const char *sandbox_id, uint32_t states,
+                              int (*callback)(const HutchExec *exec, void *user), void *user, HutchError **ret_error);
+
+/* Streams of an exec: what it prints as it comes, and what it reads. */
+typedef struct HutchExecStream HutchExecStream;
+
+typedef struct HutchChunk {
+        int stream;      /* 1 or 2 */
+        uint64_t offset; /* of its first byte in all that the stream had; a jump tells what was dropped */
+        const char *data;
+        size_t len;
+} HutchChunk;
+
+typedef struct HutchReadOptions {
+        uint64_t stdout_offset;
+        uint64_t stderr_offset;
+        bool only_stdout;
+        bool only_stderr;
+        bool follow; /* until the exec ends */
+        bool has_tail_lines;
+        uint64_t tail_lines;
+} HutchReadOptions;
+
+/* Starts a command and attaches to it. It ends when the stream is freed or the client vanishes before its end.
+ * @user is for hutch_client_next(). */
+HUTCH_API int hutch_exec_start(HutchClient *client, const char *sandbox_id, const HutchExecSpec *spec, void *user,
+                               HutchExecStream **ret_stream, HutchError **ret_error);
+
+/* Attaches to one that is there; it goes on when the stream is freed. */
+HUTCH_API int hutch_exec_attach(HutchClient *client, const char *sandbox_id, const char *exec_id,
+                                uint64_t stdout_offset, uint64_t stderr_offset, void *user,
+                                HutchExecStream **ret_stream, HutchError **ret_error);
+
+/* Reads what one has printed, also when it has ended. A lost connection is resumed from the offsets reached. */
+HUTCH_API int hutch_exec_read(HutchClient *client, const char *sandbox_id, const char *exec_id,
+                              const HutchReadOptions *options, void *user, HutchExecStream **ret_stream,
+                              HutchError **ret_error);
+
+/* Takes the next chunk, which is valid until the next call: 1. 0: the exec has ended (or, for hutch_exec_read() without
+ * follow, there is no more so far), and hutch_exec_stream_exec() tells how. -EAGAIN, without an error, when @wait is
+ * false and there is nothing yet. A stream that ends without telling how the exec ended fails with STREAM_INCOMPLETE. */
+HUTCH_API int hutch_exec_stream_next(HutchExecStream *stream, bool wait, HutchChunk *ret_chunk,
+                                     HutchError **ret_error);
+
+/* The exec as last told; NULL before that. Valid until the next call with @stream. */
+HUTCH_API const HutchExec *hutch_exec_stream_exec(const HutchExecStream *stream);
+
+/* Feeds stdin. With @wait it returns when all is taken; otherwise -EAGAIN when the command does not keep up and
+ * nothing was taken. After the end it goes nowhere and is no error. */
+HUTCH_API int hutch_exec_stream_write(HutchExecStream *stream, bool wait, const void *data, size_t len,
+                                      HutchError **ret_error);
+/* Whether a write would be taken. */
+HUTCH_API bool hutch_exec_stream_is_writable(const HutchExecStream *stream);
+HUTCH_API int hutch_exec_stream_close_input(HutchExecStream *stream, HutchError **ret_error);
+HUTCH_API int hutch_exec_stream_resize(HutchExecStream *stream, uint32_t rows, uint32_t columns,
+                                       HutchError **ret_error);
+HUTCH_API int hutch_exec_stream_signal(HutchExecStream *stream, int signal, HutchError **ret_error);
+HUTCH_API void hutch_exec_stream_free(HutchExecStream *stream);
+
+/* ---- Events ---- */
+
+typedef struct HutchWatch HutchWatch;
+
+typedef struct HutchWatchOptions {
+        const char *const *sandbox_ids; /* NULL: all of them */
+        const char *selector;
+        bool has_after_cursor; /* otherwise: from now on */
+        uint64_t after_cursor;
+        bool snapshot; /* begin with the sandboxes as they are */
+        void *user;    /* for hutch_client_next() */
+} HutchWatchOptions;
+
+/* One of the two: an event, or, of a snapshot, a sandbox. */
+typedef struct HutchEvent {
+        const HutchSandbox *sandbox; /* NULL: it is an event */
+
+        uint64_t cursor;
+        const char *sandbox_id;
+        uint64_t sequence;
+        uint64_t time;
+        const char *type;       /* "SANDBOX_STATE_CHANGED" */
+        const char *exec_id;    /* "": of the sandbox itself */
+        const char *from_state; /* "" where the event is none of a state */
+        const char *to_state;
+        const char *reason;
+        const char *message;
+
+        /* All of it: a hutch.v1.Event, encoded. */
+        const void *encoded;
+        size_t encoded_len;
+} HutchEvent;
+
+/* Watches what happens. When the connection is lost or the watch did not keep up it goes on from its cursor by itself:
+ * nothing is lost and nothing comes twice. */
+HUTCH_API int hutch_watch_new(HutchClient *client, const HutchWatchOptions *options, HutchWatch **ret_watch,
+                              HutchError **ret_error);
+
+/* Takes the next event, which is valid until the next call: 1. -EAGAIN, without an error, when @wait is false and there
+ * is none yet. */
+HUTCH_API int hutch_watch_next(HutchWatch *watch, bool wait, HutchEvent *ret_event, HutchError **ret_error);
+
+/* The cursor up to which everything was told: where another watch could go on. */
+HUTCH_API uint64_t hutch_watch_cursor(const HutchWatch *watch);
+
+/* Whether the daemon has begun to tell: what happens after that is not missed. */
+HUTCH_API bool hutch_watch_has_started(const HutchWatch *watch);
+HUTCH_API void hutch_watch_free(HutchWatch *watch);
+
+/* ---- Any method of the contract ----
+ *
+ * Messages are encoded as protobuf does. Methods are named as in proto/hutch/v1, without the package:
+ * "SystemService/GetInfo". */
+
+typedef struct HutchBuffer {
+        uint8_t *data; /* free it with hutch_buffer_clear() */
+        size_t len;
+} HutchBuffer;
+
+HUTCH_API void hutch_buffer_clear(HutchBuffer *buffer);
+
+/* Makes a call with one message each way. @timeout 0: the client's; HUTCH_FOREVER. */
+HUTCH_API int hutch_call_unary(HutchClient *client, const char *method, const void *request, size_t request_len,
+                               uint64_t timeout, HutchBuffer *ret_reply, HutchError **ret_error);
+
+typedef struct HutchCall HutchCall;
+
+/* Starts a call; @timeout as above, but 0 is HUTCH_FOREVER for methods that stream. @user is for hutch_client_next(). */
+HUTCH_API int hutch_call_new(HutchClient *client, const char *method, uint64_t timeout, void *user,
+                             HutchCall **ret_call, HutchError **ret_error);
+
+/* Queues a message. With @wait it returns when there is room for the next; otherwise -EAGAIN when there was none for
+ * this one. -EPIPE, without an error: the call is over, and hutch_call_receive() tells how. */
+HUTCH_API int hutch_call_send(HutchCall *call, bool wait, const void *message, size_t len, HutchError **ret_error);
+HUTCH_API bool hutch_call_is_writable(const HutchCall *call);
+
+/* No more messages will be sent. */
+HUTCH_API void hutch_call_end(HutchCall *call);
+
+/* Takes the next message: 1. 0: the call has ended well. -EAGAIN, without an error, when @wait is false and there is
+ * none yet. */
+HUTCH_API int hutch_call_receive(HutchCall *call, bool wait, HutchBuffer *ret_message, HutchError **ret_error);
+
+/* Ends the call with CANCELLED, if it has not ended, and frees it. */
+HUTCH_API void hutch_call_free(HutchCall *call);
+
+/* The protobuf-c descriptor of a message or of a method's request and reply, or NULL: for programs that work with
+ * messages by their description. */
+struct ProtobufCMessageDescriptor;
+HUTCH_API const struct ProtobufCMessageDescriptor *hutch_message_descriptor(const char *name); /* "Sandbox" */
+HUTCH_API bool hutch_method_descriptors(const char *method,
+                                        const struct ProtobufCMessageDescriptor **ret_request,
+                                        const struct ProtobufCMessageDescriptor **ret_reply);
+
+/* ---- The daemon of this user ---- */
+
+/* Where the daemon of this user listens: HUTCH_SOCKET, or the default. The caller frees it with free(). */
+HUTCH_API int hutch_daemon_socket(char **ret_path, HutchError **ret_error);
+
+/* The pid of the daemon that listens on @socket: positive; 0: none does. */
+HUTCH_API int hutch_daemon_pid(const char *socket, int *ret_pid, HutchError **ret_error);
+
+/* Starts one, if none listens there, and waits until it serves: 1; 0: there was one. However many ask at once, one is
+ * started. */
+HUTCH_API int hutch_daemon_start(const char *socket, HutchError **ret_error);
+
+/* Has it end, and waits for that: 1; 0: there was none. Sandboxes go on. */
+HUTCH_API int hutch_daemon_stop(const char *socket, uint64_t timeout, HutchError **ret_error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

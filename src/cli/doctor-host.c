@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What lives here: what Hutch needs of the machine, tried rather than looked up where that can be done. What does not:
+ * Hutch's own programs (doctor.c). */
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/landlock.h>
+#include <linux/magic.h>
+#include <linux/seccomp.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/syscall.h>
+#include <sys/utsname.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/memory.h"
+#include "base/strings.h"
+#include "cli/doctor.h"
+
+#define FREE_SPACE_LOW ((uint64_t) 1 << 30)
+#define FILES_LOW 4096
+#define PROCESSES_LOW 1024
+
+/* The first line of a small file; "" when it cannot be read. */
+static const char *read_line(const char *path, char *ret_line, size_t size) {
+        _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+        ssize_t n = fd < 0 ? 0 : read(fd, ret_line, size - 1);
+
+        ret_line[n > 0 ? n : 0] = '\0';
+        ret_line[strcspn(ret_line, "\n")] = '\0';
+        return ret_line;
+}
+
+/* Calls @function in a process of its own, because it changes what cannot be changed back. Returns what it returns: 0 or
+ * a negative errno. */
+static int try_apart(int (*function)(const char *folder), const char *folder) {
+        pid_t pid = fork();
+        int status;
+
+        if (pid < 0)
+                return -errno;
+        if (pid == 0)
+                _exit(-function(folder));
+        if (waitpid(pid, &status, 0) != pid || !WIFEXITED(status))
+                return -EIO;
+        return -WEXITSTATUS(status);
+}
+
+/* ---- The kernel ---- */
+
+static bool kernel_is_at_least(unsigned want_major, unsigned want_minor) {
+        unsigned major = 0, minor = 0;
+        struct utsname name;
+
+        (void) uname(&name);
+        (void) sscanf(name.release, "%u.%u", &major, &minor);
+        return major > want_major || (major == want_major && minor >= want_minor);
+}
+
+static void examine_kernel(Findings *findings) {
+        struct utsname name;
+
+        (void) uname(&name);
+        if (kernel_is_at_least(5, 19))
+                findings_add(findings, "kernel", VERDICT_OK, NULL, "Linux %s", name.release);
+        else
+                findings_add(findings, "kernel", VERDICT_BAD, "boot a kernel of 5.19 or later", "Linux %s is too old",
+                             name.release);
+}
+
+static int make_namespaces(const char *folder) {
+        enum { ALL = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS };
+
+        (void) folder;
+        return unshare(ALL | CLONE_NEWCGROUP) < 0 ? -errno : 0;
+}
+
+/* What keeps a kernel that has user namespaces from giving them. */
+static const char *mend_namespaces(void) {
+        static const struct {
+                const char *file, *value, *mend;
+        } settings[] = {
+                { "/proc/sys/user/max_user_namespaces", "0", "sysctl -w user.max_user_namespaces=65536" },
+                { "/proc/sys/kernel/unprivileged_userns_clone", "0", "sysctl -w kernel.unprivileged_userns_clone=1" },
+                { "/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1",
+                  "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0" },
+        };
+        char line[32];
+
+        for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)
+                if (str_equal(read_line(settings[i].file, line, sizeof(line)), settings[i].value))
+                        return settings[i].mend;
+        return "run outside of a container, or allow namespaces in it";
+}
+
+static void examine_namespaces(Findings *findings) {
+        int r = try_apart(make_namespaces, "");
+
+        if (r == 0)
+                findings_add(findings, "namespaces", VERDICT_OK, NULL,
+                             "user, mount, pid, network, ipc, uts and cgroup");
+        else
+                findings_add(findings, "namespaces", VERDICT_BAD, mend_namespaces(), "they cannot be made: %s",
+                             strerror(-r));
+}
+
+static void examine_filters(Findings *findings) {
+        unsigned action = SECCOMP_RET_KILL_PROCESS;
+        long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
+
+        if (syscall(SYS_seccomp, SECCOMP_GET_ACTION_AVAIL, 0, &action) == 0)
+                findings_add(findings, "seccomp", VERDICT_OK, NULL, "system calls can be filtered");
+        else
+                findings_add(findings, "seccomp", VERDICT_BAD, "boot a kernel with CONFIG_SECCOMP_FILTER",
+                             "system calls cannot be filtered");
+        if (abi >= 1)
+                findings_add(findings, "landlock", VERDICT_OK, NULL, "ABI %ld", abi);
+        else
+                findings_add(findings, "landlock", VERDICT_WARNING,
+                             "boot with lsm=landlock,… in the kernel's arguments", "it is not there");
+}
+
+/* ---- cgroups ---- */
+
+/* Where the tree of cgroup v2 is mounted. */
+static int find_cgroup_mount(char *ret_path, size_t size) {
+        FILE *file = fopen("/proc/self/mountinfo", "re");
+        char line[4096], path[1024];
+        int r = -ENOENT;
+
+        if (!file)
+                return -errno;
+        while (r < 0 && fgets(line, sizeof(line), file))
+                if (strstr(line, " - cgroup2 ") && sscanf(line, "%*s %*s %*s %*s %1023s", path) == 1 &&
+                    (size_t) snprintf(ret_path, size, "%s", path) < size)
+                        r = 0;
+        (void) fclose(file);
+        return r;
+}
+
+/* Our own cgroup in it, below which the daemon's will be. */
+static void find_own_cgroup(char *ret_path, size_t size) {
+        FILE *file = fopen("/proc/self/cgroup", "re");
+        char line[1024];
+
+        ret_path[0] = '\0';
+        while (file && fgets(line, sizeof(line), file))
+                if (str_has_prefix(line, "0::")) {
+                        line[strcspn(line, "\n")] = '\0';
+                        (void) snprintf(ret_path, size, "%s", line + strlen("0::"));
+                }
+        if (file)
+                (void) fclose(file);
+}
+
+static void examine_cgroups(Findings *findings) {
+        static const char *const wanted[] = { "memory", "cpu", "pids" };
+        static const char mend[] = "systemd-run --user --scope -p Delegate=yes hutch daemon start";
+        _cleanup_(string_builder_clear) StringBuilder path = {}, missing = {};
+        char mount[1024], own[1024], controllers[256];
+        size_t folder_len;
+
+        if (find_cgroup_mount(mount, sizeof(mount)) < 0) {
+                findings_add(findings, "cgroups", VERDICT_WARNING, "mount -t cgroup2 none /sys/fs/cgroup",
+                             "no cgroup v2: sandboxes cannot be paused or measured");
+                return;
+        }
+
+        find_own_cgroup(own, sizeof(own));
+        string_builder_appendf(&path, "%s%s", mount, own);
+        if (access(path.text, W_OK) < 0) {
+                findings_add(findings, "cgroups", VERDICT_WARNING, mend, "%s cannot be written to", path.text);
+                return;
+        }
+
+        folder_len = path.len;
+        string_builder_append(&path, "/cgroup.controllers");
+        (void) read_line(path.text, controllers, sizeof(controllers));
+        for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++)
+                if (!strstr(controllers, wanted[i]))
+                        string_builder_appendf(&missing, "%s%s", missing.len > 0 ? ", " : "", wanted[i]);
+        if (missing.len > 0)
+                findings_add(findings, "cgroups", VERDICT_WARNING, "boot with cgroup_no_v1=all",
+                             "%.*s lacks controllers: %s", (int) folder_len, path.text, missing.text);
+        else
+                findings_add(findings, "cgroups", VERDICT_OK, NULL, "v2 at %.*s", (int) folder_len, path.text);
+}
+
+/* ---- Folders ---- */
+
+/* Cuts @path down to what is there. */
+static void cut_to_existing(char *path) {
+        while (access(path, F_OK) < 0 && path[1]) {
+                char *slash = strrchr(path, '/');
+
+                slash[slash == path] = '\0';
+        }
+}
+
+static bool can_write(const char *folder) {
+        _cleanup_(string_builder_clear) StringBuilder path = {};
+
+        string_builder_appendf(&path, "%s/hutch-doctor-XXXXXX", folder);
+        return mkdtemp(path.text) && rmdir(path.text) == 0;
+}
+
+static void examine_state_folder(Findings *findings, const char *state) {
+        struct statfs info = {};
+        struct stat status;
+        const char *problem = NULL;
+
+        if (stat(state, &status) < 0 || statfs(state, &info) < 0) {
+                findings_add(findings, "state folder", VERDICT_BAD, "name another by HUTCH_STATE", "%s: %s", state,
+                             strerror(errno));
+                return;
+        }
+
+        if (info.f_type == OVERLAYFS_SUPER_MAGIC)
+                problem = "it is on an overlay, as the root of a container is";
+        else if (info.f_type == NFS_SUPER_MAGIC || info.f_type == FUSE_SUPER_MAGIC)
+                problem = "it is on a network or FUSE file system";
+        else if (info.f_type == TMPFS_MAGIC && !kernel_is_at_least(6, 6))
+                problem = "it is on a tmpfs, and Linux before 6.6 keeps no attributes there";
+        if (problem) {
+                findings_add(findings, "state folder", VERDICT_BAD,
+                             "HUTCH_STATE=/a/folder/on/ext4/xfs/or/btrfs hutch daemon start", "%s: %s", state, problem);
+                return;
+        }
+        if (!can_write(state))
+                findings_add(findings, "state folder", VERDICT_BAD, "name another by HUTCH_STATE",
+                             "%s cannot be written to", state);
+        else if ((uint64_t) info.f_bavail * (uint64_t) info.f_bsize < FREE_SPACE_LOW)
+                findings_add(findings, "state folder", VERDICT_WARNING, "make room there",
+                             "%s: less than 1 GiB is free", state);
+        else
+                findings_add(findings, "state folder", VERDICT_OK, NULL, "%s", state);
+}
+
+static int write_file(const char *path, const char *text) {
+        _cleanup_close_ int fd = open(path, O_WRONLY | O_CLOEXEC);
+
+        return fd < 0 ? -errno : fd_write_all(fd, text, strlen(text));
+}
+
+/* Mounts an overlay in @folder as the root of a user namespace. */
+static int mount_overlay(const char *folder) {
+        char uid_map[64], gid_map[64];
+        int r;
+
+        (void) snprintf(uid_map, sizeof(uid_map), "0 %u 1", geteuid());
+        (void) snprintf(gid_map, sizeof(gid_map), "0 %u 1", getegid());
+        if (chdir(folder) < 0 || unshare(CLONE_NEWUSER | CLONE_NEWNS) < 0)
+                return -errno;
+        r = write_file("/proc/self/uid_map", uid_map);
+        if (r == 0)
+                r = write_file("/proc/self/setgroups", "deny");
+        if (r == 0)
+                r = write_file("/proc/self/gid_map", gid_map);
+        if (r < 0)
+                return r;
+        if (mount("overlay", "merged", "overlay", 0, "lowerdir=lower,upperdir=upper,workdir=work,userxattr") < 0)
+                return -errno;
+        return 0;
+}
+
+static void examine_overlay(Findings *findings, const char *state) {
+        static const char *const parts[] = { "lower", "upper", "merged", "work/work", "work" };
+        _cleanup_(string_builder_clear) StringBuilder folder = {};
+        size_t len;
+        int r;
+
+        string_builder_appendf(&folder, "%s/hutch-doctor-XXXXXX", state);
+        if (!mkdtemp(folder.text))
+                return; /* the state folder's own check says why */
+
+        len = folder.len;
+        for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+                string_builder_appendf(&folder, "/%s", parts[i]);
+                (void) mkdir(folder.text, 0700); /* not work/work: that is the kernel's */
+                folder.text[folder.len = len] = '\0';
+        }
+        r = try_apart(mount_overlay, folder.text);
+        for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+                string_builder_appendf(&folder, "/%s", parts[i]);
+                (void) rmdir(folder.text);
+                folder.text[folder.len = len] = '\0';
+        }
+        (void) rmdir(folder.text);
+
+        if (r == 0)
+                findings_add(findings, "overlayfs", VERDICT_OK, NULL, "can be mounted in a user namespace");
+        else
+                findings_add(findings, "overlayfs", VERDICT_BAD,
+                             r == -ENODEV ? "modprobe overlay" : "see the checks above this one",
+                             "it cannot be mounted: %s", strerror(-r));
+}
+
+static void examine_socket_folder(Findings *findings, const char *socket) {
+        _cleanup_free_ char *folder = xstrdup(socket);
+        struct stat status;
+
+        *strrchr(folder, '/') = '\0';
+        if (stat(*folder ? folder : "/", &status) < 0) {
+                cut_to_existing(folder);
+                if (access(folder, W_OK) == 0)
+                        findings_add(findings, "socket", VERDICT_OK, NULL, "%s; its folder will be made", socket);
+                else
+                        findings_add(findings, "socket", VERDICT_BAD, "name another by HUTCH_SOCKET",
+                                     "its folder cannot be made in %s", folder);
+                return;
+        }
+
+        if (access(socket, F_OK) == 0 && access(socket, R_OK | W_OK) < 0)
+                findings_add(findings, "socket", VERDICT_BAD, "have the operator set socket_group", "%s is not for you",
+                             socket);
+        else if (access(socket, F_OK) < 0 && access(*folder ? folder : "/", W_OK) < 0)
+                findings_add(findings, "socket", VERDICT_BAD, "name another by HUTCH_SOCKET", "%s cannot be written to",
+                             folder);
+        else
+                findings_add(findings, "socket", VERDICT_OK, NULL, "%s", socket);
+}
+
+/* ---- Limits ---- */
+
+static void examine_limit(Findings *findings, const char *check, int resource, rlim_t low, const char *mend) {
+        struct rlimit limit = {};
+
+        (void) getrlimit((__rlimit_resource_t) resource, &limit);
+        if (limit.rlim_max == RLIM_INFINITY)
+                findings_add(findings, check, VERDICT_OK, NULL, "unlimited");
+        else
+                findings_add(findings, check, limit.rlim_max < low ? VERDICT_WARNING : VERDICT_OK,
+                             limit.rlim_max < low ? mend : NULL, "%llu at most", (unsigned long long) limit.rlim_max);
+}
+
+void examine_host(Findings *findings, const char *state, const char *socket) {
+        _cleanup_free_ char *existing = xstrdup(state);
+
+        cut_to_existing(existing);
+        examine_kernel(findings);
+        examine_namespaces(findings);
+        examine_filters(findings);
+        examine_cgroups(findings);
+        examine_state_folder(findings, existing);
+        examine_overlay(findings, existing);
+        examine_socket_folder(findings, socket);
+        examine_limit(findings, "open files", RLIMIT_NOFILE, FILES_LOW, "raise LimitNOFILE= of the session or service");
+        examine_limit(findings, "processes", RLIMIT_NPROC, PROCESSES_LOW,
+                      "raise LimitNPROC= of the session or service");
+}

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What lives here: the command, and what it looks at of Hutch itself: its programs and its daemon. What does not: the
+ * machine (doctor-host.c). */
+
+#include "cli/doctor.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/memory.h"
+#include "base/paths.h"
+#include "base/program.h"
+#include "base/strings.h"
+#include "cli/connection.h"
+#include "cli/output.h"
+#include "cli/report.h"
+#include "pbtext/pbtext.h"
+
+#define DAEMON_TIMEOUT (2 * NSEC_PER_SEC)
+
+void findings_add(Findings *findings, const char *check, Verdict verdict, const char *mend, const char *format, ...) {
+        struct Finding finding = { .check = check, .verdict = verdict, .mend = xstrdup(mend ? mend : "") };
+        va_list list;
+        int n;
+
+        va_start(list, format);
+        n = vasprintf(&finding.found, format, list);
+        va_end(list);
+        if (n < 0)
+                abort();
+
+        findings->list = xreallocarray(findings->list, findings->n + 1, sizeof(findings->list[0]));
+        findings->list[findings->n++] = finding;
+}
+
+static void findings_clear(Findings *findings) {
+        for (size_t i = 0; i < findings->n; i++) {
+                free(findings->list[i].found);
+                free(findings->list[i].mend);
+        }
+        free(findings->list);
+}
+
+/* ---- The programs ---- */
+
+/* The first line that `@program --version` prints. */
+static int ask_version(const char *program, char *ret_line, size_t size) {
+        char *const argv[] = { (char *) program, (char *) "--version", NULL };
+        posix_spawn_file_actions_t actions;
+        int fds[2], status, r;
+        ssize_t n;
+        pid_t pid;
+
+        if (pipe2(fds, O_CLOEXEC) < 0)
+                return -errno;
+
+        (void) posix_spawn_file_actions_init(&actions);
+        (void) posix_spawn_file_actions_adddup2(&actions, fds[1], STDOUT_FILENO);
+        r = posix_spawn(&pid, program, &actions, NULL, argv, environ);
+        (void) posix_spawn_file_actions_destroy(&actions);
+        (void) fd_close(fds[1]);
+        n = r == 0 ? read(fds[0], ret_line, size - 1) : 0;
+        (void) fd_close(fds[0]);
+        if (r != 0)
+                return -r;
+
+        ret_line[n > 0 ? n : 0] = '\0';
+        ret_line[strcspn(ret_line, "\n")] = '\0';
+        return waitpid(pid, &status, 0) == pid && status == 0 ? 0 : -EIO;
+}
+
+static void examine_program(Findings *findings, const char *name) {
+        _cleanup_free_ char *path = program_find(name, HUTCH_LIBEXECDIR);
+        char version[64] = "";
+        const char *number;
+
+        if (!path) {
+                findings_add(findings, name, VERDICT_BAD, "install Hutch again: all of it", "it is not here");
+                return;
+        }
+        if (ask_version(path, version, sizeof(version)) < 0) {
+                findings_add(findings, name, VERDICT_BAD, "install Hutch again: all of it", "%s does not run", path);
+                return;
+        }
+
+        number = strrchr(version, ' ');
+        if (number && str_equal(number + 1, hutch_version()))
+                findings_add(findings, name, VERDICT_OK, NULL, "%s", path);
+        else
+                findings_add(findings, name, VERDICT_BAD, "install Hutch again: all of it", "%s is %s, and this is %s",
+                             path, version, hutch_version());
+}
+
+/* ---- The daemon ---- */
+
+static void examine_runtimes(Findings *findings, const ProtobufCMessage *info) {
+        for (size_t i = 0; i < message_count(info, "runtimes"); i++) {
+                const ProtobufCMessage *runtime = message_at(info, "runtimes", i);
+                _cleanup_free_ char *name = message_get(runtime, "name"), *message = message_get(runtime, "message"),
+                                    *not_enforced = message_get(runtime, "not_enforced");
+
+                if (!message_has(runtime, "available"))
+                        findings_add(findings, "runtime", VERDICT_BAD, message, "%s cannot start sandboxes", name);
+                else if (*not_enforced)
+                        findings_add(findings, "runtime", VERDICT_WARNING,
+                                     "allow_unenforced_limits in hutchd.yaml lets requests ask for them",
+                                     "%s does not enforce %s", name, not_enforced);
+                else
+                        findings_add(findings, "runtime", VERDICT_OK, NULL, "%s", name);
+        }
+}
+
+static void examine_daemon(Findings *findings, const Arguments *arguments, const char *socket) {
+        _cleanup_(message_freep) ProtobufCMessage *request = contract_message("GetInfoRequest"), *info = NULL;
+        _cleanup_(hutch_client_freep) HutchClient *client = NULL;
+        _cleanup_(hutch_error_freep) HutchError *error = NULL;
+        _cleanup_free_ char *version = NULL;
+        int pid;
+
+        if (hutch_daemon_pid(socket, &pid, &error) < 0) {
+                findings_add(findings, "daemon", VERDICT_BAD, "look at the permissions of the socket", "%s",
+                             hutch_error_message(error));
+                return;
+        }
+        if (pid == 0) {
+                findings_add(findings, "daemon", VERDICT_OK, "hutch daemon start",
+                             "none runs; one is started when needed");
+                return;
+        }
+        if (connection_open_running(arguments, DAEMON_TIMEOUT, &client, &error) < 0 ||
+            connection_call(client, "SystemService/GetInfo", request, &info, &error) < 0) {
+                findings_add(findings, "daemon", VERDICT_BAD, "hutch daemon stop; hutch daemon start", "%s",
+                             error ? hutch_error_message(error) : "its answer cannot be read");
+                return;
+        }
+
+        version = message_get(info, "version");
+        if (str_equal(version, hutch_version()))
+                findings_add(findings, "daemon", VERDICT_OK, NULL, "%s answers on %s", version, socket);
+        else
+                findings_add(findings, "daemon", VERDICT_WARNING, "hutch daemon stop; hutch daemon start",
+                             "it is %s, and this is %s", version, hutch_version());
+        examine_runtimes(findings, info);
+}
+
+/* ---- Printing ---- */
+
+static const char *const verdict_names[] = {
+        [VERDICT_OK] = "ok",
+        [VERDICT_WARNING] = "warning",
+        [VERDICT_BAD] = "bad",
+};
+
+static void print_table(const Findings *findings) {
+        static const Tone tones[] = {
+                [VERDICT_OK] = TONE_GOOD,
+                [VERDICT_WARNING] = TONE_WARNING,
+                [VERDICT_BAD] = TONE_BAD,
+        };
+        Printer printer = printer_new(FORMAT_TABLE, "CHECK", "IS", "FOUND", "WHAT TO DO");
+
+        for (size_t i = 0; i < findings->n; i++) {
+                const struct Finding *finding = &findings->list[i];
+
+                printer_add_cell(&printer, TONE_PLAIN, finding->check);
+                printer_add_cell(&printer, tones[finding->verdict], verdict_names[finding->verdict]);
+                printer_add_cell(&printer, TONE_PLAIN, finding->found);
+                printer_add_cell(&printer, TONE_PLAIN, finding->mend);
+        }
+        printer_end(&printer);
+}
+
+/* JSON, and YAML that looks much like it. */
+static void print_list(const Findings *findings, bool yaml) {
+        const char *start = yaml ? "- " : "[\n";
+
+        for (size_t i = 0; i < findings->n; i++) {
+                _cleanup_free_ char *found = json_quote(findings->list[i].found);
+                _cleanup_free_ char *mend = json_quote(findings->list[i].mend);
+
+                (void) printf("%s{\"check\": \"%s\", \"is\": \"%s\", \"found\": %s, \"mend\": %s}", start,
+                              findings->list[i].check, verdict_names[findings->list[i].verdict], found, mend);
+                start = yaml ? "\n- " : ",\n";
+        }
+        (void) puts(yaml ? "" : "\n]");
+}
+
+int command_doctor(const Arguments *arguments) {
+        _cleanup_(findings_clear) Findings findings = {};
+        _cleanup_(error_clear) HutchError err = {};
+        _cleanup_free_ char *socket = connection_socket(arguments, &err), *state = NULL;
+        Format format = output_format(arguments);
+        bool bad = false;
+
+        if (socket)
+                state = path_of_state(NULL, NULL, &err);
+        if (!state)
+                return report_failure(&err, EXIT_FAILURE);
+
+        examine_host(&findings, state, socket);
+        examine_program(&findings, "hutchd");
+        examine_program(&findings, "hutch-keeper");
+        examine_daemon(&findings, arguments, socket);
+
+        if (format == FORMAT_TABLE)
+                print_table(&findings);
+        else
+                print_list(&findings, format == FORMAT_YAML);
+        for (size_t i = 0; i < findings.n; i++)
+                bad = bad || findings.list[i].verdict == VERDICT_BAD;
+        return bad ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <stddef.h>
+
+#include "cli/options.h"
+
+/* hutch doctor: what Hutch needs of this machine, what it found, and what mends it. Works without a daemon. Returns the
+ * exit code: 1 when something is bad. */
+int command_doctor(const Arguments *arguments);
+
+/* What was found out. */
+typedef enum Verdict {
+        VERDICT_OK,
+        VERDICT_WARNING, /* sandboxes run, but something is missing */
+        VERDICT_BAD,     /* they do not */
+} Verdict;
+
+typedef struct Findings {
+        struct Finding {
+                const char *check;
+                Verdict verdict;
+                char *found;
+                char *mend; /* a command, or what to do; "": nothing */
+        } * list;
+        size_t n;
+} Findings;
+
+/* Adds one; @mend may be NULL. */
+void findings_add(Findings *findings, const char *check, Verdict verdict, const char *mend, const char *format, ...)
+        __attribute__((format(printf, 5, 6), nonnull(1, 2, 5)));
+
+/* Looks at the kernel, its limits and the folders. @state and @socket are where the daemon of this user has them. */
+void examine_host(Findings *findings, const char *state, const char *socket) __attribute__((nonnull));

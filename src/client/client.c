@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What lives here: a client's loop, who runs it, and who is told. What does not: calls (outcall.c), and which daemon
+ * is meant (address.c). */
+
+#include "client/client.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "base/strings.h"
+#include "client/address.h"
+#include "client/failure.h"
+#include "client/outcall.h"
+#include "rpc/tls.h"
+
+#define TIMEOUT_DEFAULT (60 * NSEC_PER_SEC)
+#define REQUEST_MAX ((size_t) 4 << 20) /* of daemons that are not configured otherwise */
+#define REPLY_MAX ((size_t) 17 << 20)
+
+struct Waiter {
+        const HutchCall *call;
+        pthread_cond_t told;
+        Waiter *prev, *next;
+};
+
+bool client_is_ours(const HutchClient *client) {
+        return client->pid == getpid();
+}
+
+uint64_t client_deadline(const HutchClient *client, uint64_t timeout) {
+        uint64_t now = uv_hrtime();
+
+        if (timeout == 0)
+                timeout = client->timeout;
+        return timeout < DEADLINE_NONE - now ? now + timeout : DEADLINE_NONE;
+}
+
+/* How long one may wait for the loop's descriptor, in milliseconds; -1: for ever. */
+static int wait_limit(HutchClient *client) {
+        if (client->hub->first)
+                return 0;
+
+        uv_update_time(&client->loop);
+        return uv_backend_timeout(&client->loop);
+}
+
+/* The moment that wait_limit() ends at. */
+static uint64_t wait_end(int limit) {
+        return limit < 0 ? UINT64_MAX : uv_hrtime() / NSEC_PER_MSEC + (uint64_t) limit;
+}
+
+void client_turn(HutchClient *client) {
+        uint64_t end;
+
+        (void) uv_run(&client->loop, UV_RUN_NOWAIT);
+        end = wait_end(wait_limit(client));
+        if ((client->leader && end < client->leader_until) || end < client->caller_until)
+                (void) uv_async_send(&client->wakeup);
+}
+
+static void lead(HutchClient *client, Waiter *waiter) {
+        struct pollfd loop_fd = { .fd = uv_backend_fd(&client->loop), .events = POLLIN };
+        int limit = wait_limit(client);
+
+        if (limit != 0) {
+                client->leader = waiter;
+                client->leader_until = wait_end(limit);
+                client_unlock(client);
+                (void) poll(&loop_fd, 1, limit); /* interrupted or not, the loop knows what there is to do */
+                client_lock(client);
+                client->leader = NULL;
+        }
+
+        (void) uv_run(&client->loop, UV_RUN_NOWAIT);
+}
+
+void client_wait(HutchCall *call, bool (*done)(const HutchCall *call)) {
+        HutchClient *client = call->client;
+        Waiter waiter = { .call = call, .told = PTHREAD_COND_INITIALIZER };
+
+        if (done(call))
+                return;
+
+        waiter.next = client->waiters;
+        if (waiter.next)
+                waiter.next->prev = &waiter;
+        client->waiters = &waiter;
+
+        while (!done(call))
+                if (client->leader)
+                        (void) pthread_cond_wait(&waiter.told, &client->mutex);
+                else
+                        lead(client, &waiter);
+
+        *(waiter.prev ? &waiter.prev->next : &client->waiters) = waiter.next;
+        if (waiter.next)
+                waiter.next->prev = waiter.prev;
+        (void) pthread_cond_destroy(&waiter.told);
+
+        /* Somebody else must lead now. */
+        if (!client->leader && client->waiters)
+                (void) pthread_cond_signal(&client->waiters->told);
+}
+
+void client_tell(HutchCall *call) {
+        HutchClient *client = call->client;
+
+        for (Waiter *waiter = client->waiters; waiter; waiter = waiter->next)
+                if (waiter->call == call && waiter == client->leader)
+                        (void) uv_async_send(&client->wakeup);
+                else if (waiter->call == call)
+                        (void) pthread_cond_signal(&waiter->told);
+
+        if (!call->user || call->ready)
+                return;
+        call->ready = true;
+        call->ready_next = NULL;
+        call->ready_prev = client->ready_last;
+        *(client->ready_last ? &client->ready_last->ready_next : &client->ready_first) = call;
+        client->ready_last = call;
+}
+
+void client_forget(HutchCall *call) {
+        HutchClient *client = call->client;
+
+        if (!call->ready)
+                return;
+
+        call->ready = false;
+        *(call->ready_prev ? &call->ready_prev->ready_next : &client->ready_first) = call->ready_next;
+        *(call->ready_next ? &call->ready_next->ready_prev : &client->ready_last) = call->ready_prev;
+}
+
+/* It only ends the leader's wait. */
+static void on_wakeup(uv_async_t *wakeup) {
+        (void) wakeup;
+}
+
+static int make_loop(HutchClient *client) {
+        int r = uv_loop_init(&client->loop);
+
+        if (r < 0)
+                return r;
+
+        r = uv_async_init(&client->loop, &client->wakeup, on_wakeup);
+        if (r == 0) {
+                r = channel_hub_new(&client->loop, &client->hub);
+                if (r < 0)
+                        uv_close((uv_handle_t *) &client->wakeup, NULL);
+        }
+        if (r < 0) {
+                (void) uv_run(&client->loop, UV_RUN_DEFAULT);
+                (void) uv_loop_close(&client->loop);
+        }
+        return r;
+}
+
+/* Closes everything, while the loop runs to its end. */
+static void close_loop(HutchClient *client) {
+        if (client->channel)
+                channel_free(client->channel, NULL, NULL);
+        channel_hub_free(client->hub);
+        uv_close((uv_handle_t *) &client->wakeup, NULL);
+        while (uv_run(&client->loop, UV_RUN_DEFAULT) != 0)
+                ;
+        (void) uv_loop_close(&client->loop);
+}
+
+static int make_tls(const HutchClientOptions *options, TlsContext **ret_context, HutchError *err) {
+        const TlsClientOptions tls_options = {
+                .ca_file = options->ca_file,
+                .certificate_file = options->certificate_file,
+                .key_file = options->key_file,
+        };
+
+        return tls_context_new_client(&tls_options, ret_context, err);
+}
+
+static int make_channel(HutchClient *client, const HutchClientOptions *options, HutchError *err) {
+        _cleanup_(tls_context_unrefp) TlsContext *context = NULL;
+        ChannelOptions channel_options = channel_options_default;
+        SessionLimits limits = session_limits_default;
+        int r = 0;
+
+        if (!options->clear_text && !str_has_prefix(client->address, "unix:"))
+                r = make_tls(options, &context, err);
+        if (r < 0)
+                return r;
+
+        limits.max_message = REPLY_MAX;
+        channel_options.target = client->address;
+        channel_options.tls = context;
+        channel_options.server_name = options->server_name;
+        channel_options.token = options->token;
+        channel_options.token_in_clear = options->token_in_clear_text;
+        channel_options.user_agent = options->user_agent;
+        channel_options.limits = &limits;
+        return channel_new(client->hub, &channel_options, &client->channel, err);
+}
+
+/* Makes a client whose address is @address, which it takes over. */
+static int client_make(const HutchClientOptions *options, char *address, HutchClient **ret_client, HutchError *err) {
+        HutchClient *client = try_new0(HutchClient, 1);
+        int r;
+
+        if (!client) {
+                free(address);
+                return -ENOMEM;
+        }
+
+        client->pid = getpid();
+        client->address = address;
+        client->timeout = options->timeout > 0 ? options->timeout : TIMEOUT_DEFAULT;
+        client->max_request = REQUEST_MAX;
+        (void) pthread_mutex_init(&client->mutex, NULL);
+        r = make_loop(client);
+        if (r < 0) {
+                (void) error_set(err, r, "HOST_EXHAUSTED", "cannot make an event loop: %s", uv_strerror(r));
+        } else {
+                r = make_channel(client, options, err);
+                if (r < 0)
+                        close_loop(client);
+        }
+        if (r < 0) {
+                (void) pthread_mutex_destroy(&client->mutex);
+                free(client->address);
+                free(client);
+                return r;
+        }
+
+        *ret_client = client;
+        return 0;
+}
+
+int hutch_client_new(const HutchClientOptions *options, HutchClient **ret_client, HutchError **ret_error) {
+        static const HutchClientOptions defaults;
+        _cleanup_(failure_clear) Failure failure = {};
+        char *address = NULL;
+        bool started = false;
+        int r;
+
+        if (!options)
+                options = &defaults;
+
+        r = address_find(options->address, &address, &failure.error);
+        if (r == 0 && options->start_daemon)
+                r = address_start_daemon(address, &started, &failure);
+        if (r < 0) {
+                free(address);
+                return failure_tell(&failure, r, ret_error);
+        }
+
+        r = client_make(options, address, ret_client, &failure.error);
+        if (r == 0)
+                (*ret_client)->started_daemon = started;
+        return failure_tell(&failure, r, ret_error);
+}
+
+void hutch_client_free(HutchClient *client) {
+        if (!client || !client_is_ours(client))
+                return;
+
+        client_lock(client);
+        while (client->n_parting > 0) /* each has a deadline */
+                lead(client, NULL);
+        close_loop(client);
+        client_unlock(client);
+
+        (void) pthread_mutex_destroy(&client->mutex);
+        free(client->address);
+        free(client);
+}
+
+const char *hutch_client_address(const HutchClient *client) {
+        return client->address;
+}
+
+bool hutch_client_started_daemon(const HutchClient *client) {
+        return client->started_daemon;
+}
+
+const char *hutch_version(void) {
+        return HUTCH_VERSION;
+}
+
+int hutch_client_fd(HutchClient *client) {
+        return uv_backend_fd(&client->loop);
+}
+
+int hutch_client_timeout(HutchClient *client) {
+        int limit;
+
+        client_lock(client);
+        limit = wait_limit(client);
+        client->caller_until = wait_end(limit);
+        client_unlock(client);
+        return limit;
+}
+
+void hutch_client_dispatch(HutchClient *client) {
+        client_lock(client);
+        client->caller_until = 0;
+        client_turn(client);
+        client_unlock(client);
+}
+
+bool hutch_client_next(HutchClient *client, void **ret_user) {
+        HutchCall *call;
+
+        client_lock(client);
+        call = client->ready_first;
+        if (call) {
+                *ret_user = call->user;
+                client_forget(call);
+        }
+        client_unlock(client);
+        return call;
+}

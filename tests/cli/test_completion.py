@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the shells complete."""
+
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+from commandline import Hutch
+
+
+def complete(hutch: Hutch, *words: str) -> list[str]:
+    return [line.split("\t")[0] for line in hutch.ok("__complete", "--", *words).split("\n") if line]
+
+
+def test_commands(hutch):
+    assert complete(hutch, "un") == ["unpause"]
+    assert {"run", "list", "exec", "doctor"} <= set(complete(hutch, ""))
+    assert not [word for word in complete(hutch, "") if " " in word or word.startswith("_")]
+    assert complete(hutch, "daemon", "st") == ["start", "stop", "status"]
+    assert "logs" in complete(hutch, "exec", "l")
+    assert complete(hutch, "help", "unp") == ["unpause"]
+
+
+def test_options_and_their_values(hutch):
+    assert complete(hutch, "run", "--mem") == ["--memory"]
+    assert complete(hutch, "list", "-o", "") == complete(hutch, "list", "--output", "") == ["table", "json", "yaml"]
+    assert complete(hutch, "list", "--state", "ST") == ["STOPPING", "STOPPED"]
+    assert complete(hutch, "run", "--env-file", "x") == [":files"]
+    assert complete(hutch, "--so") == ["--socket"]
+    assert complete(hutch, "completion", "") == ["bash", "zsh", "fish"]
+    assert "strict" in complete(hutch, "run", "--profile", "s")
+
+
+def test_programs_come_after_the_options(hutch, sandbox):
+    assert complete(hutch, "run", "l") == [":programs"]
+    assert complete(hutch, "run", "--", "-") == [":programs"]
+    assert complete(hutch, "run", "ls", "-") == [":files"]
+    assert complete(hutch, "exec", sandbox, "l") == [":programs"]
+
+
+def test_ids_from_the_live_daemon(hutch, sandbox):
+    assert sandbox in complete(hutch, "get", "")
+    assert complete(hutch, "delete", sandbox[:10]) == [sandbox]
+    assert hutch.ok("__complete", "get", sandbox) == f"{sandbox}\tREADY\n"
+    one = hutch.ok("exec", "-d", sandbox, "true").strip()
+    assert one in complete(hutch, "exec", "logs", sandbox, "")
+    assert complete(hutch, "get", sandbox, "") == []
+
+
+def test_without_a_daemon_there_are_no_ids_and_none_is_started(tmp_path):
+    hutch = Hutch(tmp_path / "none.sock", HUTCH_STATE=str(tmp_path / "state"))
+    assert complete(hutch, "get", "") == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_daemon_that_does_not_answer_does_not_keep_the_shell(own):
+    daemon, hutch = own
+    daemon.signal(signal.SIGSTOP)
+    started = time.monotonic()
+    assert complete(hutch, "get", "") == []
+    took = time.monotonic() - started
+    daemon.signal(signal.SIGCONT)
+    assert took < 2
+
+
+def bash_completes(hutch: Hutch, *words: str) -> list[str]:
+    script = f"""
+        PATH={hutch.program.parent}:$PATH
+        eval "$(hutch completion bash)"
+        COMP_WORDS=(hutch "$@") COMP_CWORD=$#
+        compopt() {{ :; }}
+        _hutch
+        printf '%s\\n' "${{COMPREPLY[@]}}"
+    """
+    ended = subprocess.run(
+        ["bash", "-c", script, "bash", *words], env=hutch.env, capture_output=True, text=True, check=True
+    )
+    assert ended.stderr == ""
+    return ended.stdout.split()
+
+
+def test_bash_completes(hutch, sandbox, tmp_path):
+    assert bash_completes(hutch, "unp") == ["unpause"]
+    assert bash_completes(hutch, "get", sandbox[:8]) == [sandbox]
+    assert bash_completes(hutch, "run", "--mem") == ["--memory"]
+    assert bash_completes(hutch, "list", "-o", "") == ["table", "json", "yaml"]
+    assert bash_completes(hutch, "list", "--output", "=", "j") == ["json"]
+    (tmp_path / "a file").write_text("")
+    assert bash_completes(hutch, "run", "--file", str(tmp_path / "a")) == f"{tmp_path}/a file".split()
+    assert "true" in bash_completes(hutch, "run", "tru")
+    assert bash_completes(hutch, "zzz", "") == []
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_scripts_are_valid(hutch, shell):
+    script = hutch.ok("completion", shell)
+    assert "__complete" in script
+    if not shutil.which(shell):
+        pytest.skip(f"there is no {shell} on this machine")
+    subprocess.run([shell, "-n"], input=script, text=True, check=True, capture_output=True)

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever ends `hutch run`, its sandbox is gone afterwards."""
+
+import signal
+import time
+
+import pytest
+from commandline import end_group
+from hutchd import wait_until
+
+ENDINGS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT]
+
+
+def ended(process) -> tuple[int, bytes, bytes]:
+    out, err = process.communicate(timeout=60)
+    return process.returncode, out, err
+
+
+@pytest.mark.parametrize("number", ENDINGS, ids=lambda number: number.name)
+def test_a_signal_is_passed_on_and_the_commands_end_is_ours(hutch, daemon, number):
+    name = number.name.removeprefix("SIG")
+    running = hutch.start("run", "--name", f"signal-{name}", "sh", "-c", f"trap 'echo got; exit 9' {name}; echo up; "
+                          "while :; do sleep 0.1; done")
+    assert running.stdout.readline() == b"up\n"
+    end_group(running, number)
+    assert ended(running) == (9, b"got\n", b"")
+    daemon.wait(f"signal-{name}", "DELETED")
+
+
+@pytest.mark.parametrize("number", ENDINGS, ids=lambda number: number.name)
+def test_a_command_that_does_not_mind_dies_of_it(hutch, daemon, number):
+    running = hutch.start("run", "--name", f"dies-{number.name}", "sh", "-c", "echo up; exec sleep 600")
+    assert running.stdout.readline() == b"up\n"
+    end_group(running, number)
+    assert ended(running)[0] == 128 + number
+    daemon.wait(f"dies-{number.name}", "DELETED")
+
+
+def test_the_second_signal_gives_up_on_a_command_that_ignores_them(hutch, daemon):
+    running = hutch.start("run", "--name", "ignores-1", "sh", "-c", "trap '' INT; echo up; while :; do sleep 0.1; done")
+    assert running.stdout.readline() == b"up\n"
+    end_group(running)
+    time.sleep(0.5)
+    assert running.poll() is None
+    end_group(running)
+    assert ended(running) == (130, b"", b"")
+    daemon.wait("ignores-1", "DELETED")
+
+
+def test_patience_ends_by_itself(hutch, daemon):
+    running = hutch.start("run", "--name", "ignores-2", "sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.1; done")
+    assert running.stdout.readline() == b"up\n"
+    started = time.monotonic()
+    running.terminate()
+    assert ended(running)[0] == 143
+    assert 9 < time.monotonic() - started < 30
+    daemon.wait("ignores-2", "DELETED")
+
+
+@pytest.mark.parametrize("after", [0, 0.001, 0.002, 0.004, 0.006, 0.008, 0.012, 0.016, 0.025, 0.05])
+def test_ctrl_c_at_any_moment_leaves_nothing(own, after):
+    daemon, hutch = own
+    for _ in range(8):
+        running = hutch.start("run", "sleep", "600")
+        time.sleep(after)
+        end_group(running)
+        code, out, err = ended(running)
+        assert (out, err) == (b"", b"") and code in (-signal.SIGINT, 130)
+    wait_until(lambda: daemon.ids() == [])
+
+
+def test_ctrl_c_before_the_daemon_answers_waits_for_it_and_deletes(own):
+    daemon, hutch = own
+    daemon.signal(signal.SIGSTOP)
+    running = hutch.start("run", "--name", "slow-create", "sleep", "600")
+    time.sleep(0.5)
+    end_group(running)
+    time.sleep(0.5)
+    assert running.poll() is None
+    daemon.signal(signal.SIGCONT)
+    assert ended(running) == (130, b"", b"")
+    daemon.wait("slow-create", "DELETED")
+
+
+def test_a_second_ctrl_c_gives_up_on_a_daemon_that_does_not_answer(own):
+    daemon, hutch = own
+    daemon.signal(signal.SIGSTOP)
+    running = hutch.start("run", "sleep", "600")
+    time.sleep(0.5)
+    end_group(running)
+    time.sleep(0.3)
+    end_group(running)
+    code, _, err = ended(running)
+    daemon.signal(signal.SIGCONT)
+    assert code == 130 and b"gave up" in err and b"hutch list" in err
+    time.sleep(1)  # the daemon may still make what was asked for; the end of the test looks for it
+
+
+def test_ctrl_c_while_it_deletes_does_not_keep_the_sandbox(own):
+    daemon, hutch = own
+    running = hutch.start("run", "--name", "slow-delete", "sh", "-c", "echo up; read line; exit 3", stdin=-1)
+    assert running.stdout.readline() == b"up\n"
+    running.stdin.write(b"go\n")
+    running.stdin.flush()
+    daemon.signal(signal.SIGSTOP)
+    time.sleep(0.3)
+    end_group(running)
+    time.sleep(0.3)
+    assert running.poll() is None
+    daemon.signal(signal.SIGCONT)
+    assert running.wait(60) in (3, 130)
+    daemon.wait("slow-delete", "DELETED")
+    for stream in (running.stdin, running.stdout, running.stderr):
+        stream.close()
+
+
+def test_a_blocked_reader_does_not_keep_it_from_hearing(hutch, daemon):
+    running = hutch.start("run", "--name", "blocked-1", "yes")
+    time.sleep(1)  # nobody reads: its pipe is full
+    end_group(running)
+    assert running.wait(30) == 130
+    daemon.wait("blocked-1", "DELETED")
+    running.communicate()
+
+
+def test_a_killed_hutch_leaves_a_sandbox_that_does_not_stay_up(hutch, daemon):
+    """Nobody can clean up after SIGKILL but the daemon."""
+    running = hutch.start("run", "--name", "killed-1", "sh", "-c", "echo up; exec sleep 600")
+    running.stdout.readline()
+    running.kill()
+    running.communicate()
+    spec = daemon.get("killed-1").spec
+    assert (spec.idle_ttl.seconds, spec.lifetime_action) == (60, 2)
+    daemon.remove("killed-1")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_exec_passes_signals_on_too(hutch, daemon, sandbox, number):
+    running = hutch.start("exec", sandbox, "sh", "-c", "echo up; exec sleep 600")
+    assert running.stdout.readline() == b"up\n"
+    end_group(running, number)
+    assert ended(running)[0] == 128 + number
+    wait_until(lambda: daemon.get(sandbox).active_execs == 0)
+
+
+def test_an_exec_that_is_given_up_is_cancelled(hutch, daemon, sandbox):
+    running = hutch.start("exec", sandbox, "sh", "-c", "trap '' INT; echo up; while :; do sleep 0.1; done")
+    assert running.stdout.readline() == b"up\n"
+    end_group(running)
+    time.sleep(0.3)
+    end_group(running)
+    assert ended(running)[0] == 130
+    wait_until(lambda: daemon.get(sandbox).active_execs == 0)
+
+
+def test_a_daemon_that_is_killed_is_told(own):
+    daemon, hutch = own
+    running = hutch.start("run", "sh", "-c", "echo up; exec sleep 600")
+    assert running.stdout.readline() == b"up\n"
+    daemon.restart(kill=True)
+    code, _, err = ended(running)
+    assert code == 125 and err.startswith(b"hutch: ")
+    wait_until(lambda: daemon.ids() == [])
