@@ -31,8 +31,12 @@ extern "C" {
  *   NULL and returns nothing. Texts in it are never NULL.
  * - Times are nanoseconds since 1970, durations are nanoseconds.
  * - One client may be used by any number of threads at once; an exec's stream, a watch or a call of its own by one
- *   thread at a time.
- * - The library prints nothing, installs no signal handlers, starts no threads and never ends the process.
+ *   thread at a time, but one may feed an exec's stream while another reads it. A thread that waits in here must not be
+ *   cancelled (pthread_cancel(3)).
+ * - After a fork() the child leaves its parent's clients alone: calls fail with CLIENT_FORKED there, and freeing does
+ *   nothing. It may make clients of its own.
+ * - The library prints nothing, installs no signal handlers, raises no SIGPIPE, and ends neither the process nor any
+ *   thread of it. It starts no threads, but libuv does to look up the addresses of a TCP server.
  *
  * Calls that only read, and those that carry a request id (which is made where the caller gives none), are tried again
  * when the daemon cannot be reached, as spec/behavior.md says; others only while it has certainly not seen them. */
@@ -196,7 +200,7 @@ typedef struct HutchSandbox {
         HutchSandboxState state;
         const char *state_reason;  /* "" or as hutch_error_reason() */
         const char *state_message; /* why it is in that state, where there is something to say */
-        const char *image;
+        const char *image;         /* as it was asked for; "": the daemon's default */
         const char *owner;
         const char *runtime;
         const char *profile;
@@ -272,10 +276,10 @@ typedef enum HutchExecState {
 HUTCH_API const char *hutch_exec_state_name(HutchExecState state); /* "RUNNING" */
 
 typedef struct HutchExecSpec {
-        const char *const *argv;    /* ends with NULL */
-        const char *id;             /* NULL: the daemon makes one */
-        const char *request_id;     /* NULL: one is made */
-        const char *const *env;     /* "NAME=VALUE", ends with NULL */
+        const char *const *argv; /* ends with NULL */
+        const char *id;          /* NULL: the daemon makes one */
+        const char *request_id;  /* NULL: one is made */
+        const char *const *env;  /* "NAME=VALUE", ends with NULL */
         const char *const *unset_env;
         const char *working_directory;
         const char *user;
@@ -292,14 +296,14 @@ typedef struct HutchExec {
         const char *sandbox_id;
         HutchExecState state;
         bool has_exit_code;
-        int exit_code;            /* 128 + signal; 124: timed out; 126, 127: it could not be started */
-        int signal;               /* 0: none */
-        const char *end_reason;   /* "" or why it ended: "EXITED", "TIMED_OUT", "OUT_OF_MEMORY" */
-        const char *failure;      /* "" or why it could not be started, as hutch_error_reason() */
-        const char *message;      /* the same in words */
-        uint64_t stdout_bytes;    /* that it wrote */
+        int exit_code;          /* 128 + signal; 124: timed out; 126, 127: it could not be started */
+        int signal;             /* 0: none */
+        const char *end_reason; /* "" or why it ended: "EXITED", "TIMED_OUT", "OUT_OF_MEMORY" */
+        const char *failure;    /* "" or why it could not be started, as hutch_error_reason() */
+        const char *message;    /* the same in words */
+        uint64_t stdout_bytes;  /* that it wrote */
         uint64_t stderr_bytes;
-        uint64_t stdout_dropped;  /* of these, that were not kept */
+        uint64_t stdout_dropped; /* of these, that were not kept */
         uint64_t stderr_dropped;
         uint64_t create_time, start_time, end_time; /* 0: not yet */
         uint64_t cpu_time;
@@ -325,7 +329,8 @@ typedef struct HutchOutput {
 HUTCH_API void hutch_output_free(HutchOutput *output);
 
 /* Runs a command to its end, with @input (up to 3 MiB) as its stdin. A command that fails is no error. When the client
- * gives up, because its timeout has passed, the daemon ends the command. */
+ * gives up, because its timeout has passed, the daemon ends the command; a timeout in @spec is allowed for. @spec has no
+ * id, no stdin_stream and no terminal here. */
 HUTCH_API int hutch_exec_run(HutchClient *client, const char *sandbox_id, const HutchExecSpec *spec, const void *input,
                              size_t input_len, HutchOutput **ret_output, HutchError **ret_error);
 
@@ -360,8 +365,8 @@ typedef struct HutchReadOptions {
         uint64_t tail_lines;
 } HutchReadOptions;
 
-/* Starts a command and attaches to it. It ends when the stream is freed or the client vanishes before its end.
- * @user is for hutch_client_next(). */
+/* Starts a command and attaches to it. It is cancelled when the stream is freed before its end; when the connection is
+ * lost or the client vanishes it goes on. @user is for hutch_client_next(). */
 HUTCH_API int hutch_exec_start(HutchClient *client, const char *sandbox_id, const HutchExecSpec *spec, void *user,
                                HutchExecStream **ret_stream, HutchError **ret_error);
 
@@ -378,14 +383,13 @@ HUTCH_API int hutch_exec_read(HutchClient *client, const char *sandbox_id, const
 /* Takes the next chunk, which is valid until the next call: 1. 0: the exec has ended (or, for hutch_exec_read() without
  * follow, there is no more so far), and hutch_exec_stream_exec() tells how. -EAGAIN, without an error, when @wait is
  * false and there is nothing yet. A stream that ends without telling how the exec ended fails with STREAM_INCOMPLETE. */
-HUTCH_API int hutch_exec_stream_next(HutchExecStream *stream, bool wait, HutchChunk *ret_chunk,
-                                     HutchError **ret_error);
+HUTCH_API int hutch_exec_stream_next(HutchExecStream *stream, bool wait, HutchChunk *ret_chunk, HutchError **ret_error);
 
 /* The exec as last told; NULL before that. Valid until the next call with @stream. */
 HUTCH_API const HutchExec *hutch_exec_stream_exec(const HutchExecStream *stream);
 
-/* Feeds stdin. With @wait it returns when all is taken; otherwise -EAGAIN when the command does not keep up and
- * nothing was taken. After the end it goes nowhere and is no error. */
+/* Feeds stdin. With @wait it returns when all is taken; otherwise -EAGAIN when the command does not keep up, or the
+ * daemon has not answered yet, and nothing was taken. After the end it goes nowhere and is no error. */
 HUTCH_API int hutch_exec_stream_write(HutchExecStream *stream, bool wait, const void *data, size_t len,
                                       HutchError **ret_error);
 /* Whether a write would be taken. */
@@ -430,7 +434,7 @@ typedef struct HutchEvent {
 } HutchEvent;
 
 /* Watches what happens. When the connection is lost or the watch did not keep up it goes on from its cursor by itself:
- * nothing is lost and nothing comes twice. */
+ * no event is lost and none comes twice. A snapshot that was interrupted begins again. */
 HUTCH_API int hutch_watch_new(HutchClient *client, const HutchWatchOptions *options, HutchWatch **ret_watch,
                               HutchError **ret_error);
 
@@ -486,8 +490,7 @@ HUTCH_API void hutch_call_free(HutchCall *call);
  * messages by their description. */
 struct ProtobufCMessageDescriptor;
 HUTCH_API const struct ProtobufCMessageDescriptor *hutch_message_descriptor(const char *name); /* "Sandbox" */
-HUTCH_API bool hutch_method_descriptors(const char *method,
-                                        const struct ProtobufCMessageDescriptor **ret_request,
+HUTCH_API bool hutch_method_descriptors(const char *method, const struct ProtobufCMessageDescriptor **ret_request,
                                         const struct ProtobufCMessageDescriptor **ret_reply);
 
 /* ---- The daemon of this user ---- */
@@ -495,14 +498,15 @@ HUTCH_API bool hutch_method_descriptors(const char *method,
 /* Where the daemon of this user listens: HUTCH_SOCKET, or the default. The caller frees it with free(). */
 HUTCH_API int hutch_daemon_socket(char **ret_path, HutchError **ret_error);
 
-/* The pid of the daemon that listens on @socket: positive; 0: none does. */
+/* The pid of the daemon that listens on @socket; 0: none does. Where a service manager listens in its place, it is that
+ * of the daemon with this user's state folder. */
 HUTCH_API int hutch_daemon_pid(const char *socket, int *ret_pid, HutchError **ret_error);
 
 /* Starts one, if none listens there, and waits until it serves: 1; 0: there was one. However many ask at once, one is
  * started. */
 HUTCH_API int hutch_daemon_start(const char *socket, HutchError **ret_error);
 
-/* Has it end, and waits for that: 1; 0: there was none. Sandboxes go on. */
+/* Has it end, and waits for that: 1; 0: there was none. Sandboxes go on. 0 @timeout: 60 s. */
 HUTCH_API int hutch_daemon_stop(const char *socket, uint64_t timeout, HutchError **ret_error);
 
 #ifdef __cplusplus

@@ -40,8 +40,8 @@ static const char *read_line(const char *path, char *ret_line, size_t size) {
         return ret_line;
 }
 
-/* Calls @function in a process of its own, because it changes what cannot be changed back. Returns what it returns: 0 or
- * a negative errno. */
+/* Calls @function in a process of its own, because it changes what cannot be changed back. Returns what it returns: 0
+ * or a negative errno. */
 static int try_apart(int (*function)(const char *folder), const char *folder) {
         pid_t pid = fork();
         int status;
@@ -66,7 +66,7 @@ static bool kernel_is_at_least(unsigned want_major, unsigned want_minor) {
         return major > want_major || (major == want_major && minor >= want_minor);
 }
 
-static void examine_kernel(Findings *findings) {
+static void examine_version(Findings *findings) {
         struct utsname name;
 
         (void) uname(&name);
@@ -304,7 +304,7 @@ static void examine_overlay(Findings *findings, const char *state) {
                              "it cannot be mounted: %s", strerror(-r));
 }
 
-static void examine_socket_folder(Findings *findings, const char *socket) {
+void examine_socket(Findings *findings, const char *socket) {
         _cleanup_free_ char *folder = xstrdup(socket);
         struct stat status;
 
@@ -342,18 +342,20 @@ static void examine_limit(Findings *findings, const char *check, int resource, r
                              limit.rlim_max < low ? mend : NULL, "%llu at most", (unsigned long long) limit.rlim_max);
 }
 
-void examine_host(Findings *findings, const char *state, const char *socket) {
-        _cleanup_free_ char *existing = xstrdup(state);
-
-        cut_to_existing(existing);
-        examine_kernel(findings);
+void examine_kernel(Findings *findings) {
+        examine_version(findings);
         examine_namespaces(findings);
         examine_filters(findings);
         examine_cgroups(findings);
-        examine_state_folder(findings, existing);
-        examine_overlay(findings, existing);
-        examine_socket_folder(findings, socket);
         examine_limit(findings, "open files", RLIMIT_NOFILE, FILES_LOW, "raise LimitNOFILE= of the session or service");
         examine_limit(findings, "processes", RLIMIT_NPROC, PROCESSES_LOW,
                       "raise LimitNPROC= of the session or service");
+}
+
+void examine_state(Findings *findings, const char *state) {
+        _cleanup_free_ char *existing = xstrdup(state);
+
+        cut_to_existing(existing);
+        examine_state_folder(findings, existing);
+        examine_overlay(findings, existing);
 }

@@ -197,20 +197,27 @@ static void print_list(const Findings *findings, bool yaml) {
 
 int command_doctor(const Arguments *arguments) {
         _cleanup_(findings_clear) Findings findings = {};
-        _cleanup_(error_clear) HutchError err = {};
-        _cleanup_free_ char *socket = connection_socket(arguments, &err), *state = NULL;
+        _cleanup_(error_clear) HutchError socket_err = {}, state_err = {};
+        _cleanup_free_ char *socket = connection_socket(arguments, &socket_err);
+        _cleanup_free_ char *state = path_of_state(NULL, NULL, &state_err);
         Format format = output_format(arguments);
         bool bad = false;
 
+        examine_kernel(&findings);
+        if (state)
+                examine_state(&findings, state);
+        else
+                findings_add(&findings, "state folder", VERDICT_BAD, "export HUTCH_STATE=/a/folder", "%s",
+                             error_message(&state_err));
         if (socket)
-                state = path_of_state(NULL, NULL, &err);
-        if (!state)
-                return report_failure(&err, EXIT_FAILURE);
-
-        examine_host(&findings, state, socket);
+                examine_socket(&findings, socket);
+        else
+                findings_add(&findings, "socket", VERDICT_BAD, "export HUTCH_SOCKET=/a/path", "%s",
+                             error_message(&socket_err));
         examine_program(&findings, "hutchd");
         examine_program(&findings, "hutch-keeper");
-        examine_daemon(&findings, arguments, socket);
+        if (socket)
+                examine_daemon(&findings, arguments, socket);
 
         if (format == FORMAT_TABLE)
                 print_table(&findings);

@@ -30,5 +30,9 @@ typedef struct Findings {
 void findings_add(Findings *findings, const char *check, Verdict verdict, const char *mend, const char *format, ...)
         __attribute__((format(printf, 5, 6), nonnull(1, 2, 5)));
 
-/* Looks at the kernel, its limits and the folders. @state and @socket are where the daemon of this user has them. */
-void examine_host(Findings *findings, const char *state, const char *socket) __attribute__((nonnull));
+/* Looks at the kernel and its limits. */
+void examine_kernel(Findings *findings) __attribute__((nonnull));
+
+/* Looks at the folders where the daemon of this user has its state and its socket. */
+void examine_state(Findings *findings, const char *state) __attribute__((nonnull));
+void examine_socket(Findings *findings, const char *socket) __attribute__((nonnull));

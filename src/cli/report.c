@@ -68,11 +68,6 @@ int report_error(const HutchError *error, const char *what, int exit_code) {
         return exit_code;
 }
 
-int report_failure(const HutchError *err, int exit_code) {
-        print_line(NULL, error_message(err), err->reason);
-        return exit_code;
-}
-
 void report_note(const char *format, ...) {
         _cleanup_free_ char *text = NULL, *printable = NULL;
         va_list list;

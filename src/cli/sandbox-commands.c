@@ -307,8 +307,8 @@ static void print_acted(const Arguments *arguments, HutchSandbox *const sandboxe
         printer_end(&printer);
 }
 
-/* Acts on each of @ids. With --wait it then waits for each: all were asked before the first is waited for. One that fails
- * does not keep the others. */
+/* Acts on each of @ids. With --wait it then waits for each: all were asked before the first is waited for. One that
+ * fails does not keep the others. */
 static int act_on(const Arguments *arguments, HutchClient *client, const Action *action, char *const ids[], size_t n,
                   uint64_t grace) {
         _cleanup_free_ HutchSandbox **sandboxes = new0(HutchSandbox *, n);
@@ -439,7 +439,8 @@ static bool is_removed(const char *label, const char *const removed[]) {
         return str_has_prefix(label, "hutch/"); /* the daemon's own, which nobody gives */
 }
 
-/* Puts the labels that the sandbox shall have into @request: those it has, without those to remove, and the new ones. */
+/* Puts the labels that the sandbox shall have into @request: those it has, without those to remove, and the new ones.
+ */
 static int update_labels(const Arguments *arguments, HutchClient *client, ProtobufCMessage *request,
                          HutchError **ret_error, HutchError *err) {
         _cleanup_free_ const char **added = arguments_get_all(arguments, "label");

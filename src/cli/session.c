@@ -236,7 +236,8 @@ static int cancel(void *user) {
         return hutch_exec_cancel(cancel->session->client, cancel->session->sandbox_id, cancel->exec_id, 0, NULL, NULL);
 }
 
-/* Ends the exec that is given up, and waits until the daemon knows: what is freed is not told to a process that ends. */
+/* Ends the exec that is given up, and waits until the daemon knows: what is freed is not told to a process that ends.
+ */
 static void cancel_exec(const Session *session, const HutchExecStream *stream, Signals *signals) {
         const HutchExec *exec = hutch_exec_stream_exec(stream);
 

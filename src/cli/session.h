@@ -7,8 +7,8 @@
 #include "cli/options.h"
 #include "cli/signals.h"
 
-/* A command in a sandbox with this process's stdin, stdout and stderr: what comes in is sent, what it prints is written,
- * the terminal's size and signals are passed on. */
+/* A command in a sandbox with this process's stdin, stdout and stderr: what comes in is sent, what it prints is
+ * written, the terminal's size and signals are passed on. */
 
 typedef struct Session {
         HutchClient *client;
@@ -16,8 +16,8 @@ typedef struct Session {
         HutchExecSpec exec; /* what it is to run; its terminal and stdin are decided by session_choose_input() */
 } Session;
 
-/* Decides by the options --interactive, --tty and --no-tty, and by what stdin and stdout are, whether the command gets a
- * terminal and our stdin. @input: it gets a stdin that is no terminal without being told to. */
+/* Decides by the options --interactive, --tty and --no-tty, and by what stdin and stdout are, whether the command gets
+ * a terminal and our stdin. @input: it gets a stdin that is no terminal without being told to. */
 void session_choose_input(Session *session, const Arguments *arguments, bool input) __attribute__((nonnull));
 
 /* Runs it to its end.

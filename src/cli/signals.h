@@ -4,9 +4,8 @@
 #include <stdint.h>
 
 /* Signals while there is something to clean up: they are read like any other input, and what blocks can be given up.
- *
- * The first signal that asks to end (SIGINT, SIGTERM, SIGHUP, SIGQUIT) is remembered, and what is under way goes on for a
- * while. The second, or 10 s, gives up. */
+ * The first signal that asks to end (SIGINT, SIGTERM, SIGHUP, SIGQUIT) is remembered, and what is under way goes on for
+ * a while. The second, or 10 s, gives up. */
 
 typedef struct Signals {
         int fd;            /* readable when one has come */

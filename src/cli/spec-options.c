@@ -22,8 +22,8 @@
 
 /* ---- Values ---- */
 
-/* A number with up to @decimals digits after the point, times ten to the power of @decimals. Returns what follows it, or
- * NULL. */
+/* A number with up to @decimals digits after the point, times ten to the power of @decimals. Returns what follows it,
+ * or NULL. */
 static const char *parse_decimal(const char *text, unsigned decimals, uint64_t *ret_number) {
         uint64_t number = 0;
         bool fraction = false;

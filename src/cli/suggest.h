@@ -15,6 +15,6 @@ typedef struct Suggestion {
         size_t distance;  /* to @best */
 } Suggestion;
 
-/* Takes @word for the best when it is nearer than all before: one letter wrong in three at most, or one that begins with
- * what was typed. A letter that is missing, too many, another or exchanged with its neighbour is wrong. */
+/* Takes @word for the best when it is nearer than all before: one letter wrong in three at most, or one that begins
+ * with what was typed. A letter that is missing, too many, another or exchanged with its neighbour is wrong. */
 void suggestion_consider(Suggestion *suggestion, const char *word) __attribute__((nonnull));

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The examples of the pages do what the pages say.
 
-A block of ```sh after <!-- run --> is run by bash -e, in order, in one folder per page; of a line that ends in "# → TEXT"
-the output is TEXT."""
+A block of ```sh after <!-- run --> is run by bash -e, in order, in one folder per page; of a line that ends in
+"# → TEXT" the output is TEXT."""
 
 import re
 import subprocess
@@ -50,4 +50,5 @@ def test_examples_do_what_the_page_says(own, tmp_path, page):
 
 def test_an_example_that_prints_something_else_fails(tmp_path):
     text = "<!-- run -->\n```sh\necho one  # → two\n```\n"
-    assert subprocess.run(["bash", "-ec", script_of(text)], cwd=tmp_path, capture_output=True, check=False).returncode == 99
+    ended = subprocess.run(["bash", "-ec", script_of(text)], cwd=tmp_path, capture_output=True, check=False)
+    assert ended.returncode == 99

@@ -19,8 +19,8 @@ def ended(process) -> tuple[int, bytes, bytes]:
 @pytest.mark.parametrize("number", ENDINGS, ids=lambda number: number.name)
 def test_a_signal_is_passed_on_and_the_commands_end_is_ours(hutch, daemon, number):
     name = number.name.removeprefix("SIG")
-    running = hutch.start("run", "--name", f"signal-{name}", "sh", "-c", f"trap 'echo got; exit 9' {name}; echo up; "
-                          "while :; do sleep 0.1; done")
+    script = f"trap 'echo got; exit 9' {name}; echo up; while :; do sleep 0.1; done"
+    running = hutch.start("run", "--name", f"signal-{name}", "sh", "-c", script)
     assert running.stdout.readline() == b"up\n"
     end_group(running, number)
     assert ended(running) == (9, b"got\n", b"")
@@ -48,7 +48,8 @@ def test_the_second_signal_gives_up_on_a_command_that_ignores_them(hutch, daemon
 
 
 def test_patience_ends_by_itself(hutch, daemon):
-    running = hutch.start("run", "--name", "ignores-2", "sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.1; done")
+    script = "trap '' TERM; echo up; while :; do sleep 0.1; done"
+    running = hutch.start("run", "--name", "ignores-2", "sh", "-c", script)
     assert running.stdout.readline() == b"up\n"
     started = time.monotonic()
     running.terminate()
@@ -150,6 +151,21 @@ def test_an_exec_that_is_given_up_is_cancelled(hutch, daemon, sandbox):
     time.sleep(0.3)
     end_group(running)
     assert ended(running)[0] == 130
+    wait_until(lambda: daemon.get(sandbox).active_execs == 0)
+
+
+def test_an_exec_whose_reader_goes_away_is_cancelled_before_hutch_ends(own):
+    daemon, hutch = own
+    sandbox = daemon.ready()
+    running = hutch.start("exec", sandbox, "yes")
+    running.stdout.read(100_000)
+    daemon.signal(signal.SIGSTOP)
+    running.stdout.close()
+    time.sleep(0.5)
+    assert running.poll() is None
+    daemon.signal(signal.SIGCONT)
+    assert running.wait(30) == -signal.SIGPIPE
+    running.stderr.close()
     wait_until(lambda: daemon.get(sandbox).active_execs == 0)
 
 

@@ -30,12 +30,13 @@ def test_a_person_gets_a_terminal_and_a_shell_with_line_editing(hutch):
 def test_ctrl_c_is_for_the_command(hutch):
     with hutch.terminal("run", "-e", "PS1=P> ", "bash", "--norc") as terminal:
         terminal.expect("P> ")
-        terminal.type("sleep 600\r")
-        terminal.expect("sleep 600\r\n")
+        terminal.type("sh -c 'echo started; exec sleep 600'\r")
+        terminal.expect("[\r\n]started\r\n")
         terminal.type("\x03")
         terminal.expect(r"\^C")
-        terminal.type("echo $?\r")
-        terminal.expect("130\r\n")
+        terminal.expect("P> ")
+        terminal.type("echo code $?\r")
+        terminal.expect("code 130\r\n")
         terminal.expect("P> ")
         terminal.type("\x04")  # Ctrl-D
         assert terminal.ended() == 0
@@ -46,7 +47,9 @@ def test_the_terminal_has_our_size_and_follows_it(hutch):
         terminal.expect("P> ")
         terminal.type("stty size\r")
         terminal.expect("30 100\r\n")
-        terminal.type("trap 'stty size' WINCH\r")
+        terminal.expect("P> ")
+        terminal.type("trap 'stty size' WINCH; echo trapped\r")
+        terminal.expect("[\r\n]trapped\r\n")
         terminal.expect("P> ")
         terminal.resize(41, 123)
         terminal.expect("41 123\r\n")

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -47,7 +48,7 @@ static void count(void *user) {
 
 /* A folder for one output file. */
 static void make_folder(char path[static 32]) {
-        (void) strcpy(path, "/tmp/hutch-test-XXXXXX");
+        (void) snprintf(path, 32, "/tmp/hutch-test-XXXXXX");
         assert_non_null(mkdtemp(path));
 }
 
