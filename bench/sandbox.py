@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures sandboxes through the public API, beside the raw floor of the same work, bwrap, runc and Docker.
+"""Measures sandboxes through the public API, beside the raw floor of the same work and beside what others take.
 
 Writes a table to the terminal and to build/bench/sandbox.md, and the numbers to build/bench/sandbox.json. Asserts
 nothing. docs/benchmarks.md tells what the numbers mean."""
@@ -18,14 +18,14 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from sandbox_others import BWRAP, DOCKER, OTHERS, RUNC, TRUE, Failed, output_of, pids_below, pss_kib
+from sandbox_others import BWRAP, DOCKER, OTHERS, PODMAN, RUNC, TRUE, UNSHARE, Failed, output_of, pids_below, pss_kib
 from servers import BUILD, LOAD_CORE, ROOT, SERVER_CORE, environment, run
 
 PROGRAMS = Path(os.environ.get("HUTCH_BUILD", ROOT / "build/release"))
-FLOOR, CLIENT = PROGRAMS / "bench/sandbox-floor", PROGRAMS / "bench/sandbox-client"
+FLOOR, CLIENT, HUTCH = PROGRAMS / "bench/sandbox-floor", PROGRAMS / "bench/sandbox-client", PROGRAMS / "hutch"
 
 OURS, RAW = "hutch", "raw floor"
-COLUMNS = (OURS, RAW, BWRAP, RUNC, DOCKER)
+COLUMNS = (OURS, RAW, UNSHARE, BWRAP, RUNC, PODMAN, DOCKER)
 SAMPLES = 50  # of one thing in one round; the slow ones are measured less often
 RUNS = 100  # in the measurements of rates
 CREATES = 400
@@ -40,6 +40,7 @@ START_LIMIT = 60
 CONFIG = {"limits": {"sandboxes_per_caller": 10000}, "sandboxes": {"idle_ttl": "0"}, "log": {"level": "warning"}}
 
 COLD, EXEC = "create + first exec's result, cold", "exec in a running sandbox"
+SHELL, SHELL_FROM_NOTHING = "from the shell: hutch run, docker run …", "hutch run, when no daemon runs yet"
 SPAWN_STATIC = "spawn + exec + wait of a static program"
 NAMESPACES, SYNC = "clone3 into the namespaces + exec + wait", "write + fdatasync of a page"
 RUN_RATE = f"create + exec + remove, {AT_ONCE} at a time"
@@ -53,6 +54,8 @@ PING, RESIDENT = f"Ping, {PING_CONNECTIONS} connections, one core", "hutchd resi
 UNITS = {
     COLD: "ms",
     EXEC: "ms",
+    SHELL: "ms",
+    SHELL_FROM_NOTHING: "ms",
     SPAWN_STATIC: "ms",
     NAMESPACES: "ms",
     SYNC: "ms",
@@ -89,6 +92,7 @@ class Target(NamedTuple):
 TARGETS = {
     COLD: [Target("≤ 2 × floor", 2, RAW), Target("≤ Docker ÷ 100", 0.01, DOCKER)],
     EXEC: [Target("≤ 2 × floor", 2, RAW)],
+    SHELL: [Target("≤ Docker ÷ 30", 1 / 30, DOCKER), Target("≤ 2 × bwrap", 2, BWRAP)],
     CREATE_RATE: [Target("≥ 400", 400)],
     CREATE_RATE_FULL: [Target("≥ 400", 400)],
     ALL_MEMORY: [Target("≤ 0.7 MiB", 0.7 * 1024)],
@@ -236,6 +240,11 @@ def milliseconds(output: str) -> list[float]:
     return [float(line) / 1000 for line in output.split()]
 
 
+def spawned(count: int, *command) -> list[float]:
+    """The milliseconds from starting @command to its end, @count times."""
+    return milliseconds(output_of(FLOOR, "spawn", count, *command, limit=LIMIT))
+
+
 # ---- What is measured ----
 
 
@@ -244,12 +253,25 @@ def measure_ours(results: Results, folder: Path) -> None:
         daemon.client("cold", 3)
         results.add(COLD, OURS, statistics.median(milliseconds(daemon.client("cold", SAMPLES))))
         results.add(EXEC, OURS, statistics.median(milliseconds(daemon.client("exec", SAMPLES))))
+        shell = spawned(SAMPLES, HUTCH, "--socket", daemon.socket, "run", "--", TRUE)
+        results.add(SHELL, OURS, statistics.median(shell))
         daemon.client("delete")
         started = time.monotonic()
         daemon.clients(AT_ONCE, "run", RUNS)
         daemon.client("delete")
         results.add(RUN_RATE, OURS, RUNS / (time.monotonic() - started))
         results.add(CREATE_RATE, OURS, CREATES / daemon.clients(CLIENTS, "create", CREATES))
+
+
+def measure_from_nothing(results: Results, folder: Path) -> None:
+    """Each time with a daemon that is started for it, and ended afterwards, on the state of the one before."""
+    folder.mkdir()
+    paths = {"HUTCH_SOCKET": str(folder / "hutchd.sock"), "HUTCH_STATE": str(folder / "state")}
+    samples = []
+    for _ in range(5):
+        samples += spawned(1, "env", *(f"{name}={value}" for name, value in paths.items()), HUTCH, "run", "--", TRUE)
+        output_of("env", *(f"{name}={value}" for name, value in paths.items()), HUTCH, "daemon", "stop")
+    results.add(SHELL_FROM_NOTHING, OURS, statistics.median(samples))
 
 
 def measure_ping(results: Results, folder: Path) -> None:
@@ -318,14 +340,12 @@ def measure_floor(results: Results, folder: Path) -> None:
 
 def measure_other(results: Results, other) -> None:
     """The slower it is, the fewer samples are taken."""
-
-    def samples(count: int, *command) -> list[float]:
-        return milliseconds(output_of(FLOOR, "spawn", count, *command, limit=LIMIT))
-
-    count = max(3, min(SAMPLES, int(3000 / samples(1, *other.run(0))[0])))
-    results.add(COLD, other.name, statistics.median(samples(count, *other.run(0))))
+    count = max(3, min(SAMPLES, int(3000 / spawned(1, *other.run(0))[0])))
+    cold = statistics.median(spawned(count, *other.run(0)))
+    results.add(COLD, other.name, cold)
+    results.add(SHELL, other.name, cold)
     if command := other.execute():
-        results.add(EXEC, other.name, statistics.median(samples(count, *command)))
+        results.add(EXEC, other.name, statistics.median(spawned(count, *command)))
     seconds = seconds_together([(FLOOR, "spawn", count, *other.run(worker)) for worker in range(AT_ONCE)])
     results.add(RUN_RATE, other.name, AT_ONCE * count / seconds)
     if not results.has(KEEPER, other.name) and (used := other.idle_kib()):
@@ -349,6 +369,7 @@ def measure(rounds: int, idle: int) -> Results:
             print(f"bench: sandboxes, round {number + 1} of {rounds}", flush=True)
             measure_floor(results, folder)
             measure_ours(results, folder / f"daemon-{number}")
+            measure_from_nothing(results, folder / f"nothing-{number}")
             measure_ping(results, folder / f"ping-{number}")
             for other in [one for one in others if one.name not in results.failures]:
                 try:
@@ -386,7 +407,7 @@ def report(machine: dict[str, str], rounds: int, idle: int = IDLE) -> None:
         return
     if not (PROGRAMS / "build.ninja").exists():
         run("meson", "setup", PROGRAMS, "--buildtype=release", env=environment() | {"CC": "gcc"})
-    programs = ("hutchd", "hutch-keeper", "bench/sandbox-client", "bench/sandbox-floor")
+    programs = ("hutch", "hutchd", "hutch-keeper", "bench/sandbox-client", "bench/sandbox-floor")
     run("ninja", "-C", PROGRAMS, *programs, env=environment())
     try:
         results = measure(rounds, idle)

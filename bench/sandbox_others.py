@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What sandboxes are compared with: bwrap, runc and Docker, each doing as little as it can, with the host's /usr.
+"""What sandboxes are compared with: unshare, bwrap, runc, Podman and Docker, each doing as little as it can, with the host's /usr.
 
 Each is a context, entered once, that raises Failed when it is not installed or does not work here."""
 
@@ -13,7 +13,7 @@ import tarfile
 import time
 from pathlib import Path
 
-BWRAP, RUNC, DOCKER = "bwrap", "runc", "Docker"
+UNSHARE, BWRAP, RUNC, PODMAN, DOCKER = "unshare", "bwrap", "runc", "Podman", "Docker"
 TRUE = "/bin/true"
 KEEP_ALIVE = ("/bin/sleep", "3600")
 LINKS = ("bin", "sbin", "lib", "lib64")  # into /usr, where the host has them so
@@ -77,17 +77,13 @@ def host_links() -> dict[str, str]:
     return {name: os.readlink(f"/{name}") for name in LINKS if os.path.islink(f"/{name}")}
 
 
-class Bwrap:
+class OneShot:
     """Has nothing that runs on, so nothing to execute in."""
 
-    name = BWRAP
+    name = ""
+    command: list[str]
 
-    def __init__(self, _: Path):
-        links = [word for name, target in host_links().items() for word in ("--symlink", target, f"/{name}")]
-        self.command = [program("bwrap"), "--unshare-all", "--ro-bind", "/usr", "/usr", *links, "--proc", "/proc"]
-        self.command += ["--dev", "/dev", "--tmpfs", "/tmp", TRUE]
-
-    def __enter__(self) -> "Bwrap":
+    def __enter__(self) -> "OneShot":
         output_of(*self.command)
         return self
 
@@ -106,6 +102,27 @@ class Bwrap:
     def idle_kib(self) -> int:
         """The memory of what waits outside for each idle sandbox. 0: nothing does."""
         return 0
+
+
+class Unshare(OneShot):
+    """Namespaces and nothing else: the host's own root."""
+
+    name = UNSHARE
+
+    def __init__(self, _: Path):
+        namespaces = ("--user", "--map-root-user", "--mount", "--pid", "--fork", "--net", "--ipc", "--uts", "--cgroup")
+        self.command = [program("unshare"), *namespaces, TRUE]
+
+
+class Bwrap(OneShot):
+    """With a root of its own."""
+
+    name = BWRAP
+
+    def __init__(self, _: Path):
+        links = [word for name, target in host_links().items() for word in ("--symlink", target, f"/{name}")]
+        self.command = [program("bwrap"), "--unshare-all", "--ro-bind", "/usr", "/usr", *links, "--proc", "/proc"]
+        self.command += ["--dev", "/dev", "--tmpfs", "/tmp", TRUE]
 
 
 class Runc:
@@ -168,6 +185,52 @@ class Runc:
         return 0
 
 
+def make_root_archive(archive: Path) -> None:
+    """A root for images, whose /usr is to be the host's."""
+    with tarfile.open(archive, "w") as tar:
+        for folder in FOLDERS:
+            entry = tarfile.TarInfo(folder)
+            entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+            tar.addfile(entry)
+        for link, target in host_links().items():
+            entry = tarfile.TarInfo(link)
+            entry.type, entry.linkname = tarfile.SYMTYPE, target
+            tar.addfile(entry)
+
+
+class Podman(OneShot):
+    """With storage of its own, and runc, which works on hosts with cgroups of both versions."""
+
+    name = PODMAN
+    image = "localhost/hutch-bench"
+
+    def __init__(self, folder: Path):
+        self.folder = folder / "podman"
+        self.folder.mkdir()
+        self.podman = [program("podman"), "--root", str(self.folder / "root"), "--runroot", str(self.folder / "run")]
+        self.podman += ["--cgroup-manager=cgroupfs", "--runtime", program("runc"), "--events-backend=none"]
+        self.command = [*self.podman, "run", "--rm", "--network", "none"]
+        # Its defaults are more than a host without CAP_SYS_RESOURCE may give.
+        self.command += ["--ulimit", "nofile=1024:1024", "--ulimit", "nproc=4096:4096"]
+        self.command += ["--volume", "/usr:/usr:ro", self.image, TRUE]
+
+    def __enter__(self) -> "Podman":
+        make_root_archive(self.folder / "root.tar")
+        try:
+            output_of(*self.podman, "import", self.folder / "root.tar", self.image)
+            super().__enter__()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_) -> None:
+        with contextlib.suppress(Failed):
+            output_of(*self.podman, "rm", "--all", "--force")
+        with contextlib.suppress(Failed):  # what it has mounted for its storage
+            output_of("umount", self.folder / "root/overlay")
+
+
 class Docker:
     """A daemon of its own, that touches neither the firewall nor any bridge; containers without a network."""
 
@@ -185,17 +248,8 @@ class Docker:
         self.options = ["--network", "none", "--volume", "/usr:/usr:ro", self.image]
 
     def make_image(self) -> None:
-        archive = self.folder / "root.tar"
-        with tarfile.open(archive, "w") as tar:
-            for folder in FOLDERS:
-                entry = tarfile.TarInfo(folder)
-                entry.type, entry.mode = tarfile.DIRTYPE, 0o755
-                tar.addfile(entry)
-            for link, target in host_links().items():
-                entry = tarfile.TarInfo(link)
-                entry.type, entry.linkname = tarfile.SYMTYPE, target
-                tar.addfile(entry)
-        output_of(*self.client, "import", archive, self.image)
+        make_root_archive(self.folder / "root.tar")
+        output_of(*self.client, "import", self.folder / "root.tar", self.image)
 
     def await_daemon(self) -> None:
         end = time.monotonic() + START_LIMIT
@@ -258,4 +312,4 @@ class Docker:
         return used // DOCKER_IDLE
 
 
-OTHERS = (Bwrap, Runc, Docker)
+OTHERS = (Unshare, Bwrap, Runc, Podman, Docker)

@@ -148,7 +148,7 @@ HUTCH_API const char *hutch_version(void);
  *                 …; // hutch_call_receive() and its kin, with wait = false, until they say -EAGAIN
  */
 
-HUTCH_API int hutch_client_fd(HutchClient *client);
+HUTCH_API int hutch_client_fd(HutchClient *client);      /* or a negative errno: there are no descriptors left */
 HUTCH_API int hutch_client_timeout(HutchClient *client); /* in milliseconds, as poll(2) takes it */
 HUTCH_API void hutch_client_dispatch(HutchClient *client);
 
@@ -329,8 +329,8 @@ typedef struct HutchOutput {
 HUTCH_API void hutch_output_free(HutchOutput *output);
 
 /* Runs a command to its end, with @input (up to 3 MiB) as its stdin. A command that fails is no error. When the client
- * gives up, because its timeout has passed, the daemon ends the command; a timeout in @spec is allowed for. @spec has no
- * id, no stdin_stream and no terminal here. */
+ * gives up, because its timeout has passed, the daemon ends the command; a timeout in @spec is allowed for. @spec has
+ * no id, no stdin_stream and no terminal here. */
 HUTCH_API int hutch_exec_run(HutchClient *client, const char *sandbox_id, const HutchExecSpec *spec, const void *input,
                              size_t input_len, HutchOutput **ret_output, HutchError **ret_error);
 
@@ -382,7 +382,7 @@ HUTCH_API int hutch_exec_read(HutchClient *client, const char *sandbox_id, const
 
 /* Takes the next chunk, which is valid until the next call: 1. 0: the exec has ended (or, for hutch_exec_read() without
  * follow, there is no more so far), and hutch_exec_stream_exec() tells how. -EAGAIN, without an error, when @wait is
- * false and there is nothing yet. A stream that ends without telling how the exec ended fails with STREAM_INCOMPLETE. */
+ * false and there is nothing yet. A stream that ends without telling how the exec did fails with STREAM_INCOMPLETE. */
 HUTCH_API int hutch_exec_stream_next(HutchExecStream *stream, bool wait, HutchChunk *ret_chunk, HutchError **ret_error);
 
 /* The exec as last told; NULL before that. Valid until the next call with @stream. */
@@ -467,7 +467,7 @@ HUTCH_API int hutch_call_unary(HutchClient *client, const char *method, const vo
 
 typedef struct HutchCall HutchCall;
 
-/* Starts a call; @timeout as above, but 0 is HUTCH_FOREVER for methods that stream. @user is for hutch_client_next(). */
+/* Starts a call; @timeout as above, but 0 is HUTCH_FOREVER for methods that stream. @user: for hutch_client_next(). */
 HUTCH_API int hutch_call_new(HutchClient *client, const char *method, uint64_t timeout, void *user,
                              HutchCall **ret_call, HutchError **ret_error);
 

@@ -6,46 +6,57 @@
 #include "base/paths.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/memory.h"
-#include "base/strings.h"
+
+static char *no_memory(HutchError *err) {
+        (void) error_set(err, -ENOMEM, "HOST_EXHAUSTED", "no memory for a path");
+        return NULL;
+}
+
+static char *copy(const char *path, HutchError *err) {
+        char *made = strdup(path);
+
+        return made ? made : no_memory(err);
+}
 
 /* @folder and what stands below it, where @folder is the variable's value or, without one, below the home. */
 static char *below(const char *variable, const char *home_folder, const char *name, HutchError *err) {
         const char *folder = getenv(variable), *home = getenv("HOME");
-        StringBuilder path = {};
+        char *path = NULL;
+        int len;
 
-        if (folder && folder[0] == '/')
-                string_builder_appendf(&path, "%s/%s", folder, name);
-        else if (home_folder && home && home[0] == '/')
-                string_builder_appendf(&path, "%s/%s/%s", home, home_folder, name);
-        else {
+        if (folder && folder[0] == '/') {
+                len = asprintf(&path, "%s/%s", folder, name);
+        } else if (home_folder && home && home[0] == '/') {
+                len = asprintf(&path, "%s/%s/%s", home, home_folder, name);
+        } else {
                 (void) error_set(err, -ENOENT, "FIELD_REQUIRED", "neither %s%s is set: name the path by a flag",
                                  variable, home_folder ? " nor HOME" : "");
                 return NULL;
         }
 
-        return string_builder_take(&path);
+        return len < 0 ? no_memory(err) : path;
 }
 
 /* @path made absolute. */
 static char *absolute(const char *path, HutchError *err) {
-        StringBuilder builder = {};
         _cleanup_free_ char *folder = path[0] == '/' ? NULL : getcwd(NULL, 0);
+        char *made = NULL;
 
         if (path[0] == '\0' || (path[0] != '/' && !folder)) {
                 (void) error_set(err, -EINVAL, "PATH_EMPTY", "a path is empty, or there is no current folder");
                 return NULL;
         }
 
-        if (folder)
-                string_builder_appendf(&builder, "%s/", folder);
-        string_builder_append(&builder, path);
-        return string_builder_take(&builder);
+        if (asprintf(&made, "%s%s%s", folder ? folder : "", folder ? "/" : "", path) < 0)
+                return no_memory(err);
+        return made;
 }
 
 /* The first of those that is given. */
@@ -63,7 +74,7 @@ char *path_of_socket(const char *flag, const char *configured, HutchError *err) 
         if (given)
                 return absolute(given, err);
         if (geteuid() == 0)
-                return xstrdup("/run/hutch/hutchd.sock");
+                return copy("/run/hutch/hutchd.sock", err);
         return below("XDG_RUNTIME_DIR", NULL, "hutch/hutchd.sock", err);
 }
 
@@ -73,7 +84,7 @@ char *path_of_state(const char *flag, const char *configured, HutchError *err) {
         if (given)
                 return absolute(given, err);
         if (geteuid() == 0)
-                return xstrdup("/var/lib/hutch");
+                return copy("/var/lib/hutch", err);
         return below("XDG_STATE_HOME", ".local/state", "hutch", err);
 }
 
@@ -84,7 +95,7 @@ char *path_of_configuration(const char *flag, bool *ret_explicit, HutchError *er
         if (given)
                 return absolute(given, err);
         if (geteuid() == 0)
-                return xstrdup("/etc/hutch/hutchd.yaml");
+                return copy("/etc/hutch/hutchd.yaml", err);
         return below("XDG_CONFIG_HOME", ".config", "hutch/hutchd.yaml", err);
 }
 
@@ -103,10 +114,14 @@ static int make_folders(char *path) {
 }
 
 int make_private_folder(const char *path, HutchError *err) {
-        _cleanup_free_ char *copy = xstrdup(path);
+        _cleanup_free_ char *parts = copy(path, err);
         struct stat info = {};
-        int r = make_folders(copy);
+        int r;
 
+        if (!parts)
+                return -ENOMEM;
+
+        r = make_folders(parts);
         if (r == 0 && stat(path, &info) < 0)
                 r = -errno;
         if (r < 0)

@@ -51,6 +51,13 @@ int connection_open(const Arguments *arguments, HutchClient **ret_client, HutchE
 
 int connection_open_running(const Arguments *arguments, uint64_t timeout, HutchClient **ret_client,
                             HutchError **ret_error) {
+        _cleanup_free_ char *socket = connection_socket(arguments, NULL);
+        int pid;
+
+        /* Calls would be tried again and again, as if it came back. */
+        if (socket && hutch_daemon_pid(socket, &pid, NULL) == 0 && pid == 0)
+                return -ECONNREFUSED;
+
         return open_client(arguments, (HutchClientOptions){ .timeout = timeout }, ret_client, ret_error);
 }
 

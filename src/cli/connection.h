@@ -17,7 +17,8 @@ DEFINE_CLEANUP(HutchExec *, hutch_exec_free);
 int connection_open(const Arguments *arguments, HutchClient **ret_client, HutchError **ret_error)
         __attribute__((nonnull));
 
-/* The same with one that must be there. @timeout is for each of its calls; 0: as usual. */
+/* The same with one that must be there: -ECONNREFUSED, without an error, when none listens. @timeout is for each of its
+ * calls; 0: as usual. */
 int connection_open_running(const Arguments *arguments, uint64_t timeout, HutchClient **ret_client,
                             HutchError **ret_error) __attribute__((nonnull(1, 3)));
 

@@ -257,7 +257,7 @@ static int run_once(const Session *session, Signals *signals, int *ret_exit_code
         };
         int r;
 
-        r = hutch_exec_start(session->client, session->sandbox_id, &session->exec, &loop, &stream, ret_error);
+        r = hutch_exec_start(session->client, session->sandbox_id, &session->exec, NULL, &stream, ret_error);
         if (r < 0)
                 return r;
 

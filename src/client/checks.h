@@ -41,7 +41,7 @@ void checks_clear(Checks *checks) __attribute__((nonnull));
 /* 0, or -EINVAL and what is wrong in @failure. -ENOMEM. */
 int checks_result(const Checks *checks, Failure *failure) __attribute__((nonnull));
 
-/* An id that must be there; one that may be NULL or empty; one of a list; and a request id, which may be NULL or empty. */
+/* An id that must be there; one that may be NULL or empty; one of a list; a request id, which may be NULL or empty. */
 void checks_id(Checks *checks, const char *field, const char *id) __attribute__((nonnull(1, 2)));
 void checks_new_id(Checks *checks, const char *field, const char *id) __attribute__((nonnull(1, 2)));
 void checks_element_id(Checks *checks, const char *list, size_t i, const char *id) __attribute__((nonnull));

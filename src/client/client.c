@@ -9,9 +9,12 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/memory.h"
 #include "base/strings.h"
 #include "client/address.h"
@@ -55,29 +58,45 @@ static uint64_t wait_end(int limit) {
         return limit < 0 ? UINT64_MAX : uv_hrtime() / NSEC_PER_MSEC + (uint64_t) limit;
 }
 
+/* Has a program that waits in its own loop look again. */
+static void poke_caller(HutchClient *client) {
+        if (client->caller_until == 0)
+                return;
+
+        client->caller_until = 0;
+        (void) eventfd_write(client->poke_fd, 1);
+}
+
 void client_turn(HutchClient *client) {
         uint64_t end;
 
         (void) uv_run(&client->loop, UV_RUN_NOWAIT);
         end = wait_end(wait_limit(client));
-        if ((client->leader && end < client->leader_until) || end < client->caller_until)
-                (void) uv_async_send(&client->wakeup);
+        if (client->leader && end < client->leader_until)
+                (void) eventfd_write(client->wake_fd, 1);
+        if (end < client->caller_until)
+                poke_caller(client);
 }
 
 static void lead(HutchClient *client, Waiter *waiter) {
-        struct pollfd loop_fd = { .fd = uv_backend_fd(&client->loop), .events = POLLIN };
+        struct pollfd fds[] = {
+                { .fd = uv_backend_fd(&client->loop), .events = POLLIN },
+                { .fd = client->wake_fd, .events = POLLIN },
+        };
         int limit = wait_limit(client);
+        eventfd_t n;
 
         if (limit != 0) {
                 client->leader = waiter;
                 client->leader_until = wait_end(limit);
                 client_unlock(client);
-                (void) poll(&loop_fd, 1, limit); /* interrupted or not, the loop knows what there is to do */
+                (void) poll(fds, 2, limit); /* interrupted or not, the loop knows what there is to do */
                 client_lock(client);
                 client->leader = NULL;
+                (void) eventfd_read(client->wake_fd, &n);
         }
 
-        (void) uv_run(&client->loop, UV_RUN_NOWAIT);
+        client_turn(client);
 }
 
 void client_wait(HutchCall *call, bool (*done)(const HutchCall *call)) {
@@ -113,7 +132,7 @@ void client_tell(HutchCall *call) {
 
         for (Waiter *waiter = client->waiters; waiter; waiter = waiter->next)
                 if (waiter->call == call && waiter == client->leader)
-                        (void) uv_async_send(&client->wakeup);
+                        (void) eventfd_write(client->wake_fd, 1);
                 else if (waiter->call == call)
                         (void) pthread_cond_signal(&waiter->told);
 
@@ -124,6 +143,7 @@ void client_tell(HutchCall *call) {
         call->ready_prev = client->ready_last;
         *(client->ready_last ? &client->ready_last->ready_next : &client->ready_first) = call;
         client->ready_last = call;
+        poke_caller(client);
 }
 
 void client_forget(HutchCall *call) {
@@ -137,26 +157,29 @@ void client_forget(HutchCall *call) {
         *(call->ready_next ? &call->ready_next->ready_prev : &client->ready_last) = call->ready_prev;
 }
 
-/* It only ends the leader's wait. */
-static void on_wakeup(uv_async_t *wakeup) {
-        (void) wakeup;
-}
-
 static int make_loop(HutchClient *client) {
-        int r = uv_loop_init(&client->loop);
+        int r;
 
-        if (r < 0)
+        client->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        if (client->wake_fd < 0)
+                return -errno;
+
+        r = uv_loop_init(&client->loop);
+        if (r < 0) {
+                client->wake_fd = fd_close(client->wake_fd);
                 return r;
+        }
 
-        r = uv_async_init(&client->loop, &client->wakeup, on_wakeup);
+        r = uv_async_init(&client->loop, &client->alive, NULL);
         if (r == 0) {
                 r = channel_hub_new(&client->loop, &client->hub);
                 if (r < 0)
-                        uv_close((uv_handle_t *) &client->wakeup, NULL);
+                        uv_close((uv_handle_t *) &client->alive, NULL);
         }
         if (r < 0) {
                 (void) uv_run(&client->loop, UV_RUN_DEFAULT);
                 (void) uv_loop_close(&client->loop);
+                client->wake_fd = fd_close(client->wake_fd);
         }
         return r;
 }
@@ -166,10 +189,13 @@ static void close_loop(HutchClient *client) {
         if (client->channel)
                 channel_free(client->channel, NULL, NULL);
         channel_hub_free(client->hub);
-        uv_close((uv_handle_t *) &client->wakeup, NULL);
+        uv_close((uv_handle_t *) &client->alive, NULL);
         while (uv_run(&client->loop, UV_RUN_DEFAULT) != 0)
                 ;
         (void) uv_loop_close(&client->loop);
+        (void) fd_close(client->wake_fd);
+        (void) fd_close(client->caller_fd);
+        (void) fd_close(client->poke_fd);
 }
 
 static int make_tls(const HutchClientOptions *options, TlsContext **ret_context, HutchError *err) {
@@ -215,6 +241,7 @@ static int client_make(const HutchClientOptions *options, char *address, HutchCl
         }
 
         client->pid = getpid();
+        client->caller_fd = client->poke_fd = -1;
         client->address = address;
         client->timeout = options->timeout > 0 ? options->timeout : TIMEOUT_DEFAULT;
         client->max_request = REQUEST_MAX;
@@ -289,23 +316,49 @@ const char *hutch_version(void) {
         return HUTCH_VERSION;
 }
 
+/* Makes what a program with a loop of its own waits for. */
+static int make_caller_fd(HutchClient *client) {
+        _cleanup_close_ int caller_fd = epoll_create1(EPOLL_CLOEXEC);
+        _cleanup_close_ int poke_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        struct epoll_event event = { .events = EPOLLIN };
+
+        if (caller_fd < 0 || poke_fd < 0 || epoll_ctl(caller_fd, EPOLL_CTL_ADD, poke_fd, &event) < 0 ||
+            epoll_ctl(caller_fd, EPOLL_CTL_ADD, uv_backend_fd(&client->loop), &event) < 0)
+                return -errno;
+
+        client->caller_fd = TAKE_FD(caller_fd);
+        client->poke_fd = TAKE_FD(poke_fd);
+        return 0;
+}
+
 int hutch_client_fd(HutchClient *client) {
-        return uv_backend_fd(&client->loop);
+        int r = 0;
+
+        client_lock(client);
+        if (client->caller_fd < 0)
+                r = make_caller_fd(client);
+        client_unlock(client);
+        return r < 0 ? r : client->caller_fd;
 }
 
 int hutch_client_timeout(HutchClient *client) {
         int limit;
 
         client_lock(client);
-        limit = wait_limit(client);
-        client->caller_until = wait_end(limit);
+        limit = client->ready_first ? 0 : wait_limit(client);
+        if (client->poke_fd >= 0)
+                client->caller_until = wait_end(limit);
         client_unlock(client);
         return limit;
 }
 
 void hutch_client_dispatch(HutchClient *client) {
+        eventfd_t n;
+
         client_lock(client);
         client->caller_until = 0;
+        if (client->poke_fd >= 0)
+                (void) eventfd_read(client->poke_fd, &n);
         client_turn(client);
         client_unlock(client);
 }

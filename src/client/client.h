@@ -13,7 +13,9 @@
  *
  * The client has no thread. All of it is behind its mutex. Of the threads that wait one leads: it waits for the loop's
  * descriptor, without the mutex, and then runs the loop; the others follow, each waiting to be told. Whoever changes
- * something runs the loop at once, which waits for nothing, and wakes the leader if that must look again. */
+ * something runs the loop at once, which waits for nothing. What others wait for may be taken from the loop so: then
+ * they are woken, each by a descriptor of its own, which nobody else reads. A program with a loop of its own waits
+ * beside the leader, in the same way. */
 
 typedef struct Waiter Waiter; /* a thread that waits for something about a call */
 typedef struct Failure Failure;
@@ -23,14 +25,19 @@ struct HutchClient {
         pid_t pid; /* of the process that made it: after a fork() the child leaves it alone */
 
         uv_loop_t loop;
-        uv_async_t wakeup;
+        uv_async_t alive; /* never sent: with it the loop runs also where there is no connection */
         ChannelHub *hub;
         Channel *channel;
 
         Waiter *waiters;
         Waiter *leader;        /* of these, who waits for the loop's descriptor */
+        int wake_fd;           /* an eventfd, which only the leader reads: it ends its wait */
         uint64_t leader_until; /* milliseconds of uv_hrtime(): when the leader looks again by itself */
-        uint64_t caller_until; /* the same for a program with a loop of its own; 0: it does not wait */
+
+        /* For a program with a loop of its own. */
+        int caller_fd;         /* that it waits for: can be read when the loop's descriptor or @poke_fd can; -1: none */
+        int poke_fd;           /* an eventfd, which only hutch_client_dispatch() reads; -1: none */
+        uint64_t caller_until; /* as @leader_until; 0: it does not wait, or was poked */
 
         HutchCall *ready_first, *ready_last; /* have news for hutch_client_next() */
         size_t n_parting;                    /* calls that are to be finished though nobody waits for them */

@@ -106,12 +106,16 @@ int outcall_new(HutchClient *client, const OutcallOptions *options, HutchCall **
         MethodInfo method;
         int r;
 
-        if (!client_is_ours(client))
-                return error_set(&failure->error, -ESTALE, "CLIENT_FORKED",
+        if (!client_is_ours(client)) {
+                (void) error_set(&failure->error, -ESTALE, "CLIENT_FORKED",
                                  "a client is of no use in a child of the process that made it; make another");
-        if (!method_find(options->method, &method))
-                return error_set(&failure->error, -EOPNOTSUPP, "METHOD_UNIMPLEMENTED", "there is no method %s",
+                return -ESTALE;
+        }
+        if (!method_find(options->method, &method)) {
+                (void) error_set(&failure->error, -EOPNOTSUPP, "METHOD_UNIMPLEMENTED", "there is no method %s",
                                  options->method);
+                return -EOPNOTSUPP;
+        }
 
         call = try_new0(HutchCall, 1);
         if (!call)

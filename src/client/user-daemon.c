@@ -29,6 +29,7 @@
 
 #define START_TIMEOUT (30 * NSEC_PER_SEC)
 #define STOP_TIMEOUT (60 * NSEC_PER_SEC)
+#define IDLE_EXIT "10m"
 #define NOTIFY_NAME_SIZE 32
 
 /* Connects to @path. -ENOENT, -ECONNREFUSED: nobody listens there. */
@@ -149,6 +150,13 @@ static int wait_until_ready(int notify_fd, int pid_fd, const char *log, HutchErr
         }
 }
 
+/* After how much time without use the daemon ends. */
+static const char *idle_exit(void) {
+        const char *own = getenv("HUTCH_IDLE_EXIT");
+
+        return own && *own ? own : IDLE_EXIT;
+}
+
 /* Starts a daemon and waits until it serves. */
 static int start(const char *path, const char *state, HutchError *err) {
         _cleanup_free_ char *program = program_find("hutchd", HUTCH_BINDIR);
@@ -171,7 +179,8 @@ static int start(const char *path, const char *state, HutchError *err) {
 
         pid_fd = detached_start(&(Detached){
                 .program = program,
-                .argv = (char *[]){ (char *) "hutchd", (char *) "--socket", (char *) path, NULL },
+                .argv = (char *[]){ (char *) "hutchd", (char *) "--socket", (char *) path, (char *) "--idle-exit",
+                                    (char *) idle_exit(), NULL },
                 .environment = environment,
                 .log = log,
         });

@@ -90,7 +90,7 @@ static int copy_request(const WatchRequest *request, ProtobufCMessage **ret_copy
 
 int watch_new(HutchClient *client, const WatchRequest *request, uint64_t timeout, void *user, HutchWatch **ret_watch,
               Failure *failure) {
-        _cleanup_(watch_freep) HutchWatch *watch = try_new0(HutchWatch, 1);
+        HutchWatch *watch = try_new0(HutchWatch, 1);
         int r;
 
         if (!watch)
@@ -105,10 +105,12 @@ int watch_new(HutchClient *client, const WatchRequest *request, uint64_t timeout
         r = copy_request(request, &watch->request);
         if (r == 0)
                 r = begin(watch, failure);
-        if (r < 0)
+        if (r < 0) {
+                (void) watch_free(watch);
                 return r;
+        }
 
-        *ret_watch = TAKE_PTR(watch);
+        *ret_watch = watch;
         return 0;
 }
 

@@ -281,13 +281,6 @@ static void send_queue(Attachment *attachment) {
         }
 }
 
-bool exec_start_is_awaited(const Exec *exec) {
-        for (const Attachment *attachment = exec->attachments; attachment; attachment = attachment->next)
-                if (attachment->follow || exec->record.spec->stdin_stream)
-                        return true;
-        return false;
-}
-
 void exec_tell_started(Exec *exec) {
         for (Attachment *attachment = exec->attachments; attachment; attachment = attachment->next) {
                 if (!input_waits(attachment))

@@ -235,6 +235,7 @@ void exec_cancel(Exec *exec, uint64_t grace, const Caller *caller);
 /* converge.c */
 RuntimeSandbox *sandbox_remote(Sandbox *sandbox); /* NULL: its runtime is not there */
 void sandbox_converge(Sandbox *sandbox);
+void execs_converge(Sandbox *sandbox); /* of a sandbox that runs: as far as they are durable */
 
 /* usage.c */
 void sandbox_detach(Sandbox *sandbox); /* from the runtime */
@@ -271,8 +272,7 @@ uint64_t deadline_after(uint64_t now, uint64_t duration);
 /* attachments.c */
 void exec_detach(Exec *exec); /* from the runtime */
 void exec_update_follow(Exec *exec);
-bool exec_start_is_awaited(const Exec *exec); /* by somebody who is attached */
-void exec_tell_started(Exec *exec);           /* or that the runtime has found it again */
+void exec_tell_started(Exec *exec); /* or that the runtime has found it again */
 void exec_tell_changed(Exec *exec);
 void exec_tell_grew(Exec *exec);
 void attachments_notify(Control *control);

@@ -248,9 +248,13 @@ int selector_parse(const char *text, size_t len, Selector **ret_selector, HutchE
                 n_commas += text[i] == ',';
 
         /* A comma stands between any two values. */
-        selector = new0(Selector, 1);
-        selector->text = xstrndup(text, len);
-        selector->values = new0(Word, n_commas + 1);
+        selector = try_new0(Selector, 1);
+        if (selector) {
+                selector->text = strndup(text, len);
+                selector->values = try_new0(Word, n_commas + 1);
+        }
+        if (!selector || !selector->text || !selector->values)
+                return reason_set(err, -ENOMEM, REASON_HOST_EXHAUSTED, "no memory for a selector");
 
         r = parse_selector(&(Parser){ .selector = selector, .next = selector->text, .err = err });
         if (r < 0)

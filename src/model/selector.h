@@ -25,7 +25,7 @@
 typedef struct Selector Selector;
 typedef struct HutchError HutchError;
 
-/* Reads the @len bytes at @text; else -EINVAL and SELECTOR_MALFORMED. */
+/* Reads the @len bytes at @text; else -EINVAL and SELECTOR_MALFORMED, or -ENOMEM and HOST_EXHAUSTED. */
 int selector_parse(const char *text, size_t len, Selector **ret_selector, HutchError *err);
 
 /* Frees @selector, which may be NULL. Returns NULL. */

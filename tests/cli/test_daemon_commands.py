@@ -83,6 +83,12 @@ def test_start_status_stop(cold):
     assert (ended.code, ended.out) == (0, "still here\n")
 
 
+def test_one_that_was_started_ends_when_it_is_of_no_use(cold):
+    cold.env["HUTCH_IDLE_EXIT"] = "300ms"
+    assert cold("run", "true").code == 0
+    wait_until(lambda: not daemons_of(Path(cold.env["HUTCH_SOCKET"]).parent))
+
+
 def test_a_daemon_elsewhere_is_not_started(cold):
     told = cold.refused("--address", "127.0.0.1:1", "daemon", "start", code=2)
     assert "is no Unix socket" in told

@@ -7,7 +7,10 @@ import pytest
 from tree import ROOT
 
 ABORTING = re.compile(r"\b(new0|xcalloc|xreallocarray|xstrn?dup|abort|assert)\s*\(")
-SOURCES = sorted((ROOT / "src" / "rpc").glob("*.[ch]"))
+ROOMS = ("rpc", "client")
+RULES = ("base/paths", "base/program", "model/environment", "model/ids", "model/labels", "model/selector")
+SOURCES = [file for room in ROOMS for file in sorted((ROOT / "src" / room).glob("*.[ch]"))]
+SOURCES += [ROOT / "src" / f"{rule}.c" for rule in (*RULES, "policy/path-rules")]
 
 
 def without_comments(text: str) -> str:

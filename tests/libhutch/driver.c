@@ -126,7 +126,7 @@ static int lead_a_life(char **args) {
 
 static int print_sandbox(const HutchSandbox *sandbox, void *user) {
         (void) user;
-        printf("%s %s %s", sandbox->id, hutch_sandbox_state_name(sandbox->state), sandbox->image);
+        printf("%s %s", sandbox->id, hutch_sandbox_state_name(sandbox->state));
         for (const char *const *label = sandbox->labels; *label; label++)
                 printf(" %s", *label);
         printf("\n");

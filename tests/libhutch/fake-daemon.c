@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,17 +17,21 @@
 #include <unistd.h>
 #include <uv.h>
 
+#include "base/clock.h"
 #include "base/strings.h"
 #include "contract/hutch/v1/event.pb-c.h"
 #include "contract/hutch/v1/exec.pb-c.h"
 #include "contract/hutch/v1/sandbox.pb-c.h"
 #include "contract/hutch/v1/system.pb-c.h"
 #include "rpc/call.h"
+#include "rpc/metadata.h"
 #include "rpc/method-table.h"
 #include "rpc/protobuf.h"
 #include "rpc/server.h"
 #include "rpc/status-details.h"
+#include "rpc/tls.h"
 
+#include "certificates.h"
 #include "test.h"
 
 #define DECODED_MAX ((size_t) 64 << 20)
@@ -35,17 +40,21 @@
 char fake_daemon_address[80];
 
 static FakeDaemon *told; /* shared with the test */
-static char folder[] = "/tmp/hutch-fake-XXXXXX";
+static char folder[32];
 static pid_t supervisor;
 
 /* Notes a call. */
 static typeof(told->calls[0]) *note(Call *call) {
         static typeof(told->calls[0]) beyond;
+        const MetadataEntry *authorization = metadata_find(call_metadata(call), "authorization");
         typeof(beyond) *noted = told->n_calls < FAKE_CALLS ? &told->calls[told->n_calls] : &beyond;
 
         told->n_calls++;
         snprintf(noted->method, sizeof(noted->method), "%s", strrchr(call_path(call), '/') + 1);
         noted->has_deadline = call_deadline(call) != UINT64_MAX;
+        if (authorization)
+                snprintf(noted->authorization, sizeof(noted->authorization), "%s", authorization->value);
+        noted->timeout_ms = (call_deadline(call) - uv_hrtime()) / NSEC_PER_MSEC;
         return noted;
 }
 
@@ -71,15 +80,21 @@ static void die_soon(uv_loop_t *loop) {
         uv_timer_start(&timer, die, 10, 0);
 }
 
+/* Fails a call, if it is to. */
+static bool is_failed(Call *call) {
+        if (told->failures == 0)
+                return false;
+
+        told->failures--;
+        call_fail_with(call, STATUS_UNAVAILABLE, "STARTING", "not yet");
+        return true;
+}
+
 static void ping(Call *call, const uint8_t *message, size_t len, void *context) {
         (void) message, (void) len, (void) context;
         note(call);
-        if (told->failures > 0) {
-                told->failures--;
-                call_fail_with(call, STATUS_UNAVAILABLE, "STARTING", "not yet");
-                return;
-        }
-        call_reply(call, "", 0);
+        if (!is_failed(call))
+                call_reply(call, "", 0);
 }
 
 static void get_info(Call *call, const uint8_t *message, size_t len, void *context) {
@@ -114,7 +129,8 @@ static void create_sandbox(Call *call, const uint8_t *message, size_t len, void 
         (void) context;
         snprintf(noted->request_id, sizeof(noted->request_id), "%s", request->request_id);
         snprintf(noted->id, sizeof(noted->id), "%s", request->sandbox_id);
-        reply_sandbox(call, *request->sandbox_id ? request->sandbox_id : (char *) "sb-made", request->spec, 1);
+        if (!is_failed(call))
+                reply_sandbox(call, *request->sandbox_id ? request->sandbox_id : (char *) "sb-made", request->spec, 1);
         protobuf_free(&request->base);
 }
 
@@ -218,6 +234,8 @@ static void watch_events(Call *call, const uint8_t *message, size_t len, void *c
         uint64_t cursor = 0;
         int n_sent = 0;
 
+        told->sandbox_state += told->changes_state;
+        told->changes_state = false;
         noted->has_cursor = request->opt_after_cursor_case > 0;
         noted->cursor = cursor = noted->has_cursor ? request->after_cursor : 0;
         noted->has_sequence = request->opt_after_sequence_case > 0;
@@ -380,6 +398,8 @@ static void cancel_exec(Call *call, const uint8_t *message, size_t len, void *co
         protobuf_free(&request->base);
 }
 
+static uint8_t poured[FAKE_POUR];
+
 static void run_command(Call *call, const uint8_t *message, size_t len, void *context) {
         Hutch__V1__RunCommandRequest *request = decode(&hutch__v1__run_command_request__descriptor, message, len);
         Hutch__V1__RunCommandResponse response = HUTCH__V1__RUN_COMMAND_RESPONSE__INIT;
@@ -390,7 +410,11 @@ static void run_command(Call *call, const uint8_t *message, size_t len, void *co
         snprintf(noted->request_id, sizeof(noted->request_id), "%s", request->request_id);
         exec.id = (char *) "exec-0";
         response.exec = &exec;
+        if (request->spec && request->spec->timeout)
+                noted->exec_timeout = (uint64_t) request->spec->timeout->seconds;
         response.stdout = request->input;
+        if (request->spec && str_equal(request->spec->argv[0], "pour"))
+                response.stdout = (ProtobufCBinaryData){ .data = poured, .len = FAKE_POUR };
         call_reply_protobuf(call, &response.base);
         protobuf_free(&request->base);
 }
@@ -404,7 +428,7 @@ static void end_with_parent(pid_t parent) {
                 _exit(1);
 }
 
-_Noreturn static void serve(int fd) {
+_Noreturn static void serve(int fd, TlsContext *tls) {
         uv_loop_t loop;
         const Method methods[] = {
                 { .path = "/hutch.v1.SystemService/Ping", .handle = ping },
@@ -429,14 +453,14 @@ _Noreturn static void serve(int fd) {
         end_with_parent(supervisor);
         if (!table || uv_loop_init(&loop) < 0 ||
             method_table_add(table, methods, sizeof(methods) / sizeof(methods[0])) < 0 ||
-            server_new(&loop, table, &options, &server) < 0 || server_listen_fd(server, fd, NULL, NULL) < 0)
+            server_new(&loop, table, &options, &server) < 0 || server_listen_fd(server, fd, tls, NULL) < 0)
                 _exit(2);
         (void) uv_run(&loop, UV_RUN_DEFAULT);
         _exit(2);
 }
 
 /* Has one daemon follow the other. */
-_Noreturn static void supervise(int fd, pid_t test) {
+_Noreturn static void supervise(int fd, TlsContext *tls, pid_t test) {
         end_with_parent(test);
         supervisor = getpid();
         for (;;) {
@@ -444,37 +468,80 @@ _Noreturn static void supervise(int fd, pid_t test) {
                 int status;
 
                 if (pid == 0)
-                        serve(fd);
+                        serve(fd, tls);
                 if (pid < 0 || waitpid(pid, &status, 0) < 0 || status != 0)
                         _exit(1);
         }
 }
 
+/* Has a daemon serve @fd, which listens. */
+static void begin(int fd, TlsContext *tls, void **state) {
+        pid_t test = getpid();
+
+        told->sandbox_state = 2;
+        supervisor = fork();
+        assert_int_not_equal(supervisor, -1);
+        if (supervisor == 0)
+                supervise(fd, tls, test);
+        (void) close(fd);
+        *state = told;
+}
+
+static void prepare(void) {
+        told = mmap(NULL, sizeof(*told), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        snprintf(folder, sizeof(folder), "/tmp/hutch-fake-XXXXXX");
+        assert_non_null(mkdtemp(folder));
+}
+
 int fake_daemon_set_up(void **state) {
         struct sockaddr_un address = { .sun_family = AF_UNIX };
         int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-        pid_t test;
 
-        told = mmap(NULL, sizeof(*told), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-        memcpy(folder + strlen(folder) - 6, "XXXXXX", 6);
-        assert_non_null(mkdtemp(folder));
+        prepare();
         snprintf(address.sun_path, sizeof(address.sun_path), "%s/s", folder);
         snprintf(fake_daemon_address, sizeof(fake_daemon_address), "unix:%s", address.sun_path);
         assert_int_equal(bind(fd, (const struct sockaddr *) &address, sizeof(address)), 0);
         assert_int_equal(listen(fd, 100), 0);
-
-        told->sandbox_state = 2;
-        test = getpid();
-        supervisor = fork();
-        assert_int_not_equal(supervisor, -1);
-        if (supervisor == 0)
-                supervise(fd, test);
-        (void) close(fd);
-        *state = told;
+        begin(fd, NULL, state);
         return 0;
 }
 
+int fake_daemon_set_up_tls(void **state) {
+        static const CertificateSpec specs[] = {
+                { .name = "ca", .is_ca = true },
+                { .name = "server", .issuer = "ca", .is_for = "DNS:localhost,IP:127.0.0.1" },
+                { .name = "client", .issuer = "ca" },
+        };
+        struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+        _cleanup_(tls_context_unrefp) TlsContext *tls = NULL;
+        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        socklen_t len = sizeof(address);
+
+        prepare();
+        for (size_t i = 0; i < sizeof(specs) / sizeof(specs[0]); i++)
+                certificate_make(folder, &specs[i]);
+        const TlsServerOptions options = {
+                .certificate_file = fake_daemon_file("server", ".pem"),
+                .key_file = fake_daemon_file("server", ".key"),
+                .client_ca_file = fake_daemon_file("ca", ".pem"),
+                .client_certificates = TLS_CLIENT_CERTIFICATES_REQUIRED,
+        };
+        assert_int_equal(tls_context_new_server(&options, &tls, NULL), 0);
+        assert_int_equal(bind(fd, (const struct sockaddr *) &address, len), 0);
+        assert_int_equal(listen(fd, 100), 0);
+        assert_int_equal(getsockname(fd, (struct sockaddr *) &address, &len), 0);
+        snprintf(fake_daemon_address, sizeof(fake_daemon_address), "127.0.0.1:%u", ntohs(address.sin_port));
+        begin(fd, tls, state);
+        return 0;
+}
+
+const char *fake_daemon_file(const char *name, const char *suffix) {
+        return certificate_file(folder, name, suffix);
+}
+
 int fake_daemon_tear_down(void **state) {
+        static const char *const left[] = { "s",          "ca.pem",     "ca.key",    "server.pem",
+                                            "server.key", "client.pem", "client.key" };
         int status = 0;
 
         (void) state;
@@ -482,8 +549,13 @@ int fake_daemon_tear_down(void **state) {
         assert_int_equal(status, 0); /* it has not given up */
         (void) kill(supervisor, SIGKILL);
         (void) waitpid(supervisor, NULL, 0);
-        (void) unlink(fake_daemon_address + strlen("unix:"));
-        (void) rmdir(folder);
+        for (size_t i = 0; i < sizeof(left) / sizeof(left[0]); i++) {
+                char path[64];
+
+                snprintf(path, sizeof(path), "%s/%s", folder, left[i]);
+                (void) unlink(path);
+        }
+        assert_int_equal(rmdir(folder), 0);
         (void) munmap(told, sizeof(*told));
         return 0;
 }
@@ -494,4 +566,19 @@ int fake_daemon_count(const FakeDaemon *daemon, const char *method) {
         for (int i = 0; i < daemon->n_calls && i < FAKE_CALLS; i++)
                 n += str_equal(daemon->calls[i].method, method);
         return n;
+}
+
+void rule_holds(const char *test, const char *rule) {
+        const char *results = getenv("HUTCH_CONFORMANCE_DIR");
+        char path[4096];
+        FILE *file;
+
+        if (!results)
+                return;
+
+        snprintf(path, sizeof(path), "%s/c-libhutch.tsv", results);
+        file = fopen(path, "ae");
+        assert_non_null(file);
+        fprintf(file, "%s\tpass\tlibhutch/%s\n", rule, test);
+        assert_int_equal(fclose(file), 0);
 }

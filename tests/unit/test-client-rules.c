@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* The rules that bind clients, as far as callers of libhutch can see them: what is malformed is refused before anything
- * is sent, with the reason and the field; what is well formed is sent. Nobody listens here, so that what is sent fails
- * with DAEMON_UNREACHABLE. */
+ * is sent, with the reason and the field; what is well formed is not refused. Nobody listens here, and the time is up
+ * before anybody could. */
 
 #include <errno.h>
 #include <hutch/hutch.h>
@@ -257,6 +257,10 @@ static void other_rules_hold(void **state) {
         assert_refused(error, "SELECTOR_EMPTY", "selector");
         assert_int_equal(hutch_sandbox_get(*state, NULL, NULL, &error), -EINVAL);
         assert_refused(error, "FIELD_REQUIRED", "sandbox_id");
+        assert_int_equal(
+                hutch_sandbox_set_labels(*state, "sandbox-0", (const char *const[]){ "a\xff=1", NULL }, NULL, &error),
+                -EINVAL);
+        assert_refused(error, "LABEL_MALFORMED", "spec.labels[a?]");
         assert_int_equal(hutch_exec_get(*state, "sandbox-0", "-", NULL, &error), -EINVAL);
         assert_refused(error, "ID_MALFORMED", "exec_id");
         assert_int_equal(hutch_exec_attach(*state, "sandbox-0", "-", 0, 0, NULL, &stream, &error), -EINVAL);

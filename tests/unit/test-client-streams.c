@@ -152,6 +152,7 @@ static void a_stream_without_an_end_is_an_error(void **state) {
         assert_fails(client, "break", HUTCH_UNAVAILABLE, NULL);
         hutch_client_free(client);
         assert_int_equal(fake_daemon_count(daemon, "AttachExec"), 3); /* none is tried again after its first answer */
+        rule_holds(__func__, "EXEC-013");
 }
 
 static void a_command_runs_to_its_end(void **state) {
@@ -169,7 +170,16 @@ static void a_command_runs_to_its_end(void **state) {
         assert_false(output->exec->has_exit_code);
         hutch_output_free(output);
         assert_int_equal(strlen(daemon->calls[0].request_id), 32);
+
+        /* The time that a command has is the daemon's to keep, and the call has more. */
+        assert_int_equal(hutch_exec_run(client, "sandbox-0",
+                                        &(HutchExecSpec){ .argv = cat, .timeout = 100 * NSEC_PER_SEC }, NULL, 0, NULL,
+                                        NULL),
+                         0);
+        assert_int_equal(daemon->calls[1].exec_timeout, 100);
+        assert_in_range(daemon->calls[1].timeout_ms, 105000, 115000);
         hutch_client_free(client);
+        rule_holds(__func__, "EXEC-014");
 }
 
 /* ---- Output ---- */
@@ -326,7 +336,7 @@ static void a_waiter_watches_from_the_sequence(void **state) {
 
         daemon->sandbox_state = HUTCH_SANDBOX_PAUSED;
         assert_int_equal(
-                hutch_sandbox_wait(client, "sandbox-0", BIT(READY) | BIT(STOPPED), 100 * NSEC_PER_MSEC, NULL, NULL),
+                hutch_sandbox_wait(client, "sandbox-0", BIT(READY) | BIT(STOPPED), 500 * NSEC_PER_MSEC, NULL, NULL),
                 -ETIMEDOUT);
         assert_string_equal(daemon->calls[1].method, "WatchEvents");
         assert_true(daemon->calls[1].has_sequence);
@@ -334,6 +344,7 @@ static void a_waiter_watches_from_the_sequence(void **state) {
         assert_true(daemon->calls[1].has_deadline);
         assert_int_equal(daemon->n_calls, 2);
         hutch_client_free(client);
+        rule_holds(__func__, "LIFE-013");
 }
 
 static void a_state_that_cannot_come_is_an_error(void **state) {

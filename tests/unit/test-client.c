@@ -9,7 +9,10 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -23,6 +26,7 @@
 
 #define N_THREADS 16
 #define N_CALLS 50 /* of each thread */
+#define IDS_SIZE 100
 
 static HutchClient *connect_client(void) {
         HutchClient *client = NULL;
@@ -109,7 +113,58 @@ static void reads_and_calls_with_a_request_id_are_tried_again(void **state) {
         daemon->failures = 1;
         assert_int_equal(ping(client, NULL), 0);
         assert_int_equal(daemon->n_calls, 2);
+
+        daemon->failures = 1;
+        assert_int_equal(hutch_sandbox_create(client, NULL, NULL, NULL), 0);
+        assert_int_equal(daemon->n_calls, 4);
+        assert_string_equal(daemon->calls[2].request_id, daemon->calls[3].request_id);
         hutch_client_free(client);
+}
+
+static void a_deadline_covers_all_tries(void **state) {
+        FakeDaemon *daemon = *state;
+        HutchClient *client = NULL;
+        const HutchClientOptions options = { .address = fake_daemon_address, .timeout = 900 * NSEC_PER_MSEC };
+        HutchError *error = NULL;
+        uint64_t begun = clock_monotonic_ns();
+
+        /* At once, after half a second, and then not again: a second more would outlast the deadline. */
+        daemon->failures = 100;
+        assert_int_equal(hutch_client_new(&options, &client, NULL), 0);
+        assert_int_equal(ping(client, &error), -ECONNREFUSED);
+        assert_string_equal(hutch_error_reason(error), "STARTING");
+        assert_true(clock_monotonic_ns() - begun < 900 * NSEC_PER_MSEC);
+        assert_int_equal(daemon->n_calls, 3);
+        assert_in_range(daemon->calls[0].timeout_ms, 500, 900);
+        assert_in_range(daemon->calls[2].timeout_ms, 0, 600);
+        hutch_error_free(error);
+        hutch_client_free(client);
+        rule_holds(__func__, "DEADLINE-002");
+}
+
+static void calls_have_deadlines_and_streams_have_none(void **state) {
+        FakeDaemon *daemon = *state;
+        HutchClient *client = NULL;
+        HutchWatch *watch = NULL;
+        HutchEvent event;
+
+        assert_int_equal(hutch_client_new(&(HutchClientOptions){ .address = fake_daemon_address }, &client, NULL), 0);
+        assert_int_equal(ping(client, NULL), 0);
+        assert_in_range(daemon->calls[0].timeout_ms, 50000, 60000);
+
+        /* It waits for STOPPED, and hears that it is stopped only after it has asked. */
+        daemon->sandbox_state = HUTCH_SANDBOX_STOPPING;
+        daemon->changes_state = true;
+        assert_int_equal(hutch_sandbox_wait(client, "sandbox-0", 1U << HUTCH_SANDBOX_STOPPED, 0, NULL, NULL), 0);
+        assert_string_equal(daemon->calls[2].method, "WatchEvents");
+        assert_in_range(daemon->calls[2].timeout_ms, 170000, 180000);
+
+        assert_int_equal(hutch_watch_new(client, NULL, &watch, NULL), 0);
+        assert_int_equal(hutch_watch_next(watch, true, &event, NULL), 1);
+        assert_false(daemon->calls[4].has_deadline);
+        hutch_watch_free(watch);
+        hutch_client_free(client);
+        rule_holds(__func__, "DEADLINE-001");
 }
 
 static void requests_get_an_id_of_their_own(void **state) {
@@ -140,6 +195,7 @@ static void requests_get_an_id_of_their_own(void **state) {
         hutch_buffer_clear(&reply);
         assert_int_equal(strlen(daemon->calls[5].request_id), 32);
         hutch_client_free(client);
+        rule_holds(__func__, "RETRY-005");
 }
 
 static void deadlines_end_calls(void **state) {
@@ -185,6 +241,7 @@ static void addresses_and_tokens_are_checked_before_connecting(void **state) {
                 -EPERM);
         assert_string_equal(hutch_error_reason(error), "TOKEN_IN_CLEAR_TEXT");
         hutch_error_free(error);
+        rule_holds(__func__, "AUTH-004");
 }
 
 static void methods_are_those_of_the_contract(void **state) {
@@ -208,10 +265,12 @@ static void methods_are_those_of_the_contract(void **state) {
         hutch_client_free(client);
 }
 
-static void messages_beyond_the_daemons_limit_are_not_sent(void **state) {
+static void messages_are_as_large_as_the_daemon_says(void **state) {
+        const char *const pour[] = { "pour", NULL };
         static uint8_t large[(5 << 20) + 5] = { 0x1a }; /* the input of a command */
         FakeDaemon *daemon = *state;
         HutchClient *client = connect_client();
+        HutchOutput *output = NULL;
         HutchBuffer reply = {};
         HutchError *error = NULL;
         HutchCall *call = NULL;
@@ -233,14 +292,21 @@ static void messages_beyond_the_daemons_limit_are_not_sent(void **state) {
         hutch_buffer_clear(&reply);
         assert_int_equal(fake_daemon_count(daemon, "GetInfo"), 1);
         assert_int_equal(fake_daemon_count(daemon, "RunCommand"), 1);
+
+        assert_int_equal(hutch_exec_run(client, "sandbox-0", &(HutchExecSpec){ .argv = pour }, NULL, 0, &output, NULL),
+                         0);
+        assert_int_equal(output->stdout_len, FAKE_POUR);
+        hutch_output_free(output);
         hutch_client_free(client);
+        rule_holds(__func__, "SIZE-003");
 }
 
 static int collect(const HutchSandbox *sandbox, void *user) {
         char *ids = user;
+        size_t len = strlen(ids);
 
-        strcat(ids, sandbox->id + strlen("sandbox-"));
-        return strlen(ids) == 100 ? 1 : 0;
+        snprintf(ids + len, IDS_SIZE - len, "%s", sandbox->id + strlen("sandbox-"));
+        return 0;
 }
 
 static int stop_at_the_third(const HutchSandbox *sandbox, void *user) {
@@ -251,7 +317,7 @@ static int stop_at_the_third(const HutchSandbox *sandbox, void *user) {
 static void lists_are_handed_out_page_by_page(void **state) {
         const FakeDaemon *daemon = *state;
         HutchClient *client = connect_client();
-        char ids[101] = "";
+        char ids[IDS_SIZE] = "";
 
         assert_int_equal(hutch_sandbox_list(client, NULL, 0, collect, ids, NULL), 0);
         assert_string_equal(ids, "01234");
@@ -259,6 +325,37 @@ static void lists_are_handed_out_page_by_page(void **state) {
         assert_int_equal(hutch_sandbox_list(client, NULL, 0, stop_at_the_third, NULL, NULL), 42);
         assert_int_equal(daemon->n_calls, 5);
         hutch_client_free(client);
+}
+
+static void tcp_is_encrypted_and_certificates_are_checked(void **state) {
+        const FakeDaemon *daemon = *state;
+        HutchClientOptions options = {
+                .address = fake_daemon_address,
+                .ca_file = fake_daemon_file("ca", ".pem"),
+                .certificate_file = fake_daemon_file("client", ".pem"),
+                .key_file = fake_daemon_file("client", ".key"),
+                .token = "secret",
+        };
+        HutchClient *client = NULL;
+        HutchError *error = NULL;
+
+        assert_int_equal(hutch_client_new(&options, &client, NULL), 0);
+        assert_int_equal(ping(client, NULL), 0);
+        assert_string_equal(daemon->calls[0].authorization, "Bearer secret");
+        hutch_client_free(client);
+
+        options.server_name = "elsewhere";
+        options.timeout = 100 * NSEC_PER_MSEC;
+        assert_int_equal(hutch_client_new(&options, &client, NULL), 0);
+        assert_int_equal(ping(client, &error), -ECONNREFUSED);
+        assert_string_equal(hutch_error_reason(error), "TLS_CERTIFICATE_NAME");
+        hutch_error_free(error);
+        hutch_client_free(client);
+
+        options.ca_file = "/nonexistent/ca.pem";
+        assert_int_equal(hutch_client_new(&options, &client, &error), -ENOENT);
+        assert_string_equal(hutch_error_reason(error), "TLS_FILE");
+        hutch_error_free(error);
 }
 
 /* ---- Calls of their own, and loops of others ---- */
@@ -331,6 +428,62 @@ static void a_loop_of_its_own_is_told_what_is_ready(void **state) {
         hutch_client_free(client);
 }
 
+typedef struct Mixed {
+        HutchClient *client;
+        atomic_bool done;
+        int r;
+} Mixed;
+
+static void *ping_many_times(void *user) {
+        Mixed *mixed = user;
+
+        for (int i = 0; i < 300 && mixed->r == 0; i++)
+                mixed->r = ping(mixed->client, NULL);
+        atomic_store(&mixed->done, true);
+        return NULL;
+}
+
+/* Makes a call in a loop of its own, and sees it end well. */
+static void call_in_a_loop(HutchClient *client) {
+        struct pollfd fd = { .fd = hutch_client_fd(client), .events = POLLIN };
+        HutchBuffer message = {};
+        HutchCall *call = NULL;
+        void *user = NULL;
+        int r = -EAGAIN;
+
+        assert_int_equal(hutch_call_new(client, "SystemService/Ping", 0, &fd, &call, NULL), 0);
+        assert_int_equal(hutch_call_send(call, false, NULL, 0, NULL), 0);
+        hutch_call_end(call);
+        while (r == -EAGAIN) {
+                (void) poll(&fd, 1, hutch_client_timeout(client));
+                hutch_client_dispatch(client);
+                if (!hutch_client_next(client, &user))
+                        continue;
+                assert_ptr_equal(user, &fd);
+                while ((r = hutch_call_receive(call, false, &message, NULL)) == 1)
+                        hutch_buffer_clear(&message);
+        }
+        assert_int_equal(r, 0);
+        hutch_call_free(call);
+}
+
+static void a_loop_is_told_what_others_took_from_the_client(void **state) {
+        HutchClient *client = connect_client();
+        uint64_t begun = clock_monotonic_ns();
+        Mixed mixed = { .client = client };
+        pthread_t thread;
+
+        (void) state;
+        assert_int_equal(pthread_create(&thread, NULL, ping_many_times, &mixed), 0);
+        while (!atomic_load(&mixed.done))
+                call_in_a_loop(client);
+        call_in_a_loop(client);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        assert_int_equal(mixed.r, 0);
+        assert_true(clock_monotonic_ns() - begun < 5 * NSEC_PER_SEC); /* less than a deadline */
+        hutch_client_free(client);
+}
+
 /* ---- Threads and processes ---- */
 
 static void *call_again_and_again(void *user) {
@@ -381,26 +534,73 @@ static void *wait_in_vain(void *user) {
         return NULL;
 }
 
-/* The leader waits for long; one that comes later has a shorter time, and another an answer. */
-static void who_leads_disturbs_nobody(void **state) {
-        HutchClient *client = connect_client();
-        Delayed delayed = { .client = client };
+/* The leader waits for long; one that comes later has a shorter time. Nobody answers: the client alone keeps it. */
+static void a_shorter_deadline_is_kept(void **state) {
+        struct sockaddr_un address = { .sun_family = AF_UNIX, .sun_path = "/tmp/hutch-mute-XXXXXX" };
+        int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        char target[64];
+        const HutchClientOptions options = { .address = target };
+        Delayed delayed = {};
         HutchBuffer reply = {};
         pthread_t thread;
         uint64_t begun;
 
         (void) state;
-        assert_int_equal(ping(client, NULL), 0);
+        assert_int_equal(close(mkstemp(address.sun_path)), 0);
+        assert_int_equal(unlink(address.sun_path), 0);
+        assert_int_equal(bind(fd, (const struct sockaddr *) &address, sizeof(address)), 0);
+        assert_int_equal(listen(fd, 5), 0);
+        snprintf(target, sizeof(target), "unix:%.40s", address.sun_path);
+        assert_int_equal(hutch_client_new(&options, &delayed.client, NULL), 0);
+
         assert_int_equal(pthread_create(&thread, NULL, wait_in_vain, &delayed), 0);
         (void) nanosleep(&(struct timespec){ .tv_nsec = 50 * (long) NSEC_PER_MSEC }, NULL);
         begun = clock_monotonic_ns();
-        assert_int_equal(ping(client, NULL), 0);
-        assert_int_equal(hutch_call_unary(client, "AgentSandboxService/DeleteSandbox", NULL, 0, 10 * NSEC_PER_MSEC,
-                                          &reply, NULL),
-                         -ETIMEDOUT);
+        assert_int_equal(
+                hutch_call_unary(delayed.client, "SystemService/Ping", NULL, 0, 10 * NSEC_PER_MSEC, &reply, NULL),
+                -ETIMEDOUT);
         assert_true(clock_monotonic_ns() - begun < 300 * NSEC_PER_MSEC);
         assert_int_equal(pthread_join(thread, NULL), 0);
         assert_int_equal(delayed.r, -ETIMEDOUT);
+        hutch_client_free(delayed.client);
+        assert_int_equal(unlink(address.sun_path), 0);
+        assert_int_equal(close(fd), 0);
+}
+
+/* What the leader waits for is taken from the loop by somebody else. */
+static void who_leads_is_told_by_others(void **state) {
+        HutchClient *client = connect_client();
+        Mixed mixed = { .client = client };
+        uint64_t begun = clock_monotonic_ns();
+        pthread_t thread;
+
+        (void) state;
+        assert_int_equal(pthread_create(&thread, NULL, ping_many_times, &mixed), 0);
+        while (!atomic_load(&mixed.done)) {
+                hutch_client_dispatch(client);
+                (void) usleep(20); /* mutexes are not fair */
+        }
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        assert_int_equal(mixed.r, 0);
+        assert_true(clock_monotonic_ns() - begun < 5 * NSEC_PER_SEC); /* less than its deadline */
+        hutch_client_free(client);
+}
+
+/* The leader has its answer while another waits for one. */
+static void somebody_else_leads_then(void **state) {
+        HutchClient *client = connect_client();
+        Delayed delayed[2] = { { .client = client }, { .client = client } };
+        pthread_t threads[2];
+
+        (void) state;
+        for (size_t i = 0; i < 2; i++) {
+                assert_int_equal(pthread_create(&threads[i], NULL, wait_in_vain, &delayed[i]), 0);
+                (void) nanosleep(&(struct timespec){ .tv_nsec = 50 * (long) NSEC_PER_MSEC }, NULL);
+        }
+        for (size_t i = 0; i < 2; i++) {
+                assert_int_equal(pthread_join(threads[i], NULL), 0);
+                assert_int_equal(delayed[i].r, -ETIMEDOUT);
+        }
         hutch_client_free(client);
 }
 
@@ -458,17 +658,24 @@ int main(void) {
                 WITH_DAEMON(errors_tell_everything),
                 cmocka_unit_test(no_error_is_no_trouble),
                 WITH_DAEMON(reads_and_calls_with_a_request_id_are_tried_again),
+                WITH_DAEMON(a_deadline_covers_all_tries),
+                WITH_DAEMON(calls_have_deadlines_and_streams_have_none),
                 WITH_DAEMON(requests_get_an_id_of_their_own),
                 WITH_DAEMON(deadlines_end_calls),
                 cmocka_unit_test(nobody_there_is_told),
                 cmocka_unit_test(addresses_and_tokens_are_checked_before_connecting),
+                cmocka_unit_test_setup_teardown(tcp_is_encrypted_and_certificates_are_checked, fake_daemon_set_up_tls,
+                                                fake_daemon_tear_down),
                 WITH_DAEMON(methods_are_those_of_the_contract),
-                WITH_DAEMON(messages_beyond_the_daemons_limit_are_not_sent),
+                WITH_DAEMON(messages_are_as_large_as_the_daemon_says),
                 WITH_DAEMON(lists_are_handed_out_page_by_page),
                 WITH_DAEMON(calls_stream_both_ways),
                 WITH_DAEMON(a_loop_of_its_own_is_told_what_is_ready),
+                WITH_DAEMON(a_loop_is_told_what_others_took_from_the_client),
                 WITH_DAEMON(threads_share_a_client),
-                WITH_DAEMON(who_leads_disturbs_nobody),
+                cmocka_unit_test(a_shorter_deadline_is_kept),
+                WITH_DAEMON(who_leads_is_told_by_others),
+                WITH_DAEMON(somebody_else_leads_then),
                 WITH_DAEMON(signals_disturb_nobody),
                 WITH_DAEMON(a_child_leaves_its_parents_client_alone),
         };
