@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What sandboxes are compared with: unshare, bwrap, runc, Podman and Docker, each doing as little as it can, with the host's /usr.
+"""What sandboxes are compared with: unshare, bwrap, runc, Podman and Docker, each doing as little as it can, with the
+host's /usr.
 
 Each is a context, entered once, that raises Failed when it is not installed or does not work here."""
 

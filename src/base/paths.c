@@ -6,6 +6,7 @@
 #include "base/paths.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -114,14 +115,12 @@ static int make_folders(char *path) {
 }
 
 int make_private_folder(const char *path, HutchError *err) {
-        _cleanup_free_ char *parts = copy(path, err);
+        char parts[PATH_MAX];
         struct stat info = {};
-        int r;
+        int r = -ENAMETOOLONG;
 
-        if (!parts)
-                return -ENOMEM;
-
-        r = make_folders(parts);
+        if (strlen(path) < sizeof(parts))
+                r = make_folders(memcpy(parts, path, strlen(path) + 1));
         if (r == 0 && stat(path, &info) < 0)
                 r = -errno;
         if (r < 0)

@@ -233,6 +233,18 @@ static int parse_selector(Parser *parser) {
         }
 }
 
+/* One that has the text and room for values. NULL when memory is out. */
+static Selector *selector_new(const char *text, size_t len, size_t n_values) {
+        Selector *selector = try_new0(Selector, 1);
+
+        if (!selector)
+                return NULL;
+
+        selector->text = strndup(text, len);
+        selector->values = try_new0(Word, n_values);
+        return selector->text && selector->values ? selector : selector_free(selector);
+}
+
 int selector_parse(const char *text, size_t len, Selector **ret_selector, HutchError *err) {
         _cleanup_(selector_freep) Selector *selector = NULL;
         size_t n_commas = 0;
@@ -248,12 +260,8 @@ int selector_parse(const char *text, size_t len, Selector **ret_selector, HutchE
                 n_commas += text[i] == ',';
 
         /* A comma stands between any two values. */
-        selector = try_new0(Selector, 1);
-        if (selector) {
-                selector->text = strndup(text, len);
-                selector->values = try_new0(Word, n_commas + 1);
-        }
-        if (!selector || !selector->text || !selector->values)
+        selector = selector_new(text, len, n_commas + 1);
+        if (!selector)
                 return reason_set(err, -ENOMEM, REASON_HOST_EXHAUSTED, "no memory for a selector");
 
         r = parse_selector(&(Parser){ .selector = selector, .next = selector->text, .err = err });

@@ -46,136 +46,119 @@ static void count(void *user) {
         ++*(int *) user;
 }
 
-/* A folder for one output file. */
-static void make_folder(char path[static 32]) {
-        (void) snprintf(path, 32, "/tmp/hutch-test-XXXXXX");
-        assert_non_null(mkdtemp(path));
+/* A pump from a pipe to the file "output" in a folder of its own. */
+typedef struct PumpFixture {
+        char path[32];
+        int folder;
+        int source; /* what a process would write to */
+        int ended;
+        Pump *pump;
+} PumpFixture;
+
+static void pump_set_up(PumpFixture *f) {
+        int fds[2];
+
+        *f = (PumpFixture){ .path = "/tmp/hutch-test-XXXXXX" };
+        assert_non_null(mkdtemp(f->path));
+        f->folder = open(f->path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+        assert_true(f->folder >= 0);
+        make_pipe(0, fds);
+        f->source = fds[1];
+        f->pump = pump_new(&loop, fds[0], f->folder, "output", 100, count, &f->ended);
+        assert_non_null(f->pump);
 }
 
-static int open_folder(const char *path) {
-        int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-
-        assert_true(fd >= 0);
-        return fd;
+static void pump_write_to(PumpFixture *f, const char *text) {
+        assert_int_equal(write(f->source, text, strlen(text)), strlen(text));
+        turn();
 }
 
-static void remove_folder(const char *path) {
-        _cleanup_close_ int folder = open_folder(path);
-
-        (void) unlinkat(folder, "output", 0);
-        assert_int_equal(rmdir(path), 0);
+static void pump_end_source(PumpFixture *f) {
+        f->source = fd_close(f->source);
+        turn();
+        turn();
 }
 
-static void expect_file(int folder, const char *text) {
-        _cleanup_close_ int fd = openat(folder, "output", O_RDONLY | O_CLOEXEC);
+static void pump_tear_down(PumpFixture *f) {
+        pump_free(f->pump);
+        (void) unlinkat(f->folder, "output", 0);
+        fd_close(f->folder);
+        assert_int_equal(rmdir(f->path), 0);
+}
+
+static void expect_file(const PumpFixture *f, const char *bytes, size_t len) {
+        _cleanup_close_ int fd = openat(f->folder, "output", O_RDONLY | O_CLOEXEC);
         char buffer[100] = "";
 
-        assert_int_equal(pread(fd, buffer, sizeof(buffer), 0), strlen(text));
-        assert_string_equal(buffer, text);
+        assert_int_equal(pread(fd, buffer, sizeof(buffer), 0), len);
+        assert_memory_equal(buffer, bytes, len);
 }
 
 static void a_pump_makes_its_file_with_the_first_byte(void **state) {
-        char path[32];
-        int fds[2], ended = 0;
-        Pump *pump;
+        PumpFixture f;
 
-        make_folder(path);
-        _cleanup_close_ int folder = open_folder(path);
-        make_pipe(0, fds);
-        pump = pump_new(&loop, fds[0], folder, "output", 100, count, &ended);
+        pump_set_up(&f);
         turn();
-        assert_int_equal(faccessat(folder, "output", F_OK, 0), -1);
-        assert_int_equal(write(fds[1], "a", 1), 1);
-        turn();
-        expect_file(folder, "a");
-        close(fds[1]);
-        turn();
-        pump_free(pump);
-        remove_folder(path);
+        assert_int_equal(faccessat(f.folder, "output", F_OK, 0), -1);
+        pump_write_to(&f, "a");
+        expect_file(&f, "a", 1);
+        pump_end_source(&f);
+        pump_tear_down(&f);
 }
 
 static void a_pump_counts_what_no_file_can_be_made_for(void **state) {
-        char path[32];
-        int fds[2], ended = 0;
-        Pump *pump;
+        PumpFixture f;
 
-        make_folder(path);
-        _cleanup_close_ int folder = open_folder(path);
-        assert_int_equal(mkdirat(folder, "output", 0700), 0);
-        make_pipe(0, fds);
-        pump = pump_new(&loop, fds[0], folder, "output", 100, count, &ended);
-        assert_int_equal(write(fds[1], "lost", 4), 4);
-        turn();
-        assert_int_equal(pump_total(pump), 4);
+        pump_set_up(&f);
+        assert_int_equal(mkdirat(f.folder, "output", 0700), 0);
+        pump_write_to(&f, "lost");
+        assert_int_equal(pump_total(f.pump), 4);
 
         /* As soon as one can be, what comes then is kept. */
-        assert_int_equal(unlinkat(folder, "output", AT_REMOVEDIR), 0);
-        assert_int_equal(write(fds[1], "kept", 4), 4);
-        turn();
-        assert_int_equal(pump_total(pump), 8);
-        {
-                _cleanup_close_ int fd = openat(folder, "output", O_RDONLY | O_CLOEXEC);
-                char buffer[100];
-
-                assert_int_equal(pread(fd, buffer, sizeof(buffer), 0), 8);
-                assert_memory_equal(buffer, "\0\0\0\0kept", 8);
-        }
-        close(fds[1]);
-        turn();
-        pump_free(pump);
-        remove_folder(path);
+        assert_int_equal(unlinkat(f.folder, "output", AT_REMOVEDIR), 0);
+        pump_write_to(&f, "kept");
+        assert_int_equal(pump_total(f.pump), 8);
+        expect_file(&f, "\0\0\0\0kept", 8);
+        pump_end_source(&f);
+        pump_tear_down(&f);
 }
 
 static void a_pump_carries_until_the_source_ends(void **state) {
-        char path[32];
-        int fds[2], ended = 0;
-        Pump *pump;
+        PumpFixture f;
 
-        make_folder(path);
-        _cleanup_close_ int folder = open_folder(path);
-        make_pipe(0, fds);
-        pump = pump_new(&loop, fds[0], folder, "output", 100, count, &ended);
-        assert_non_null(pump);
-        assert_int_equal(write(fds[1], "one ", 4), 4);
-        turn();
-        assert_int_equal(pump_total(pump), 4);
-        assert_int_equal(write(fds[1], "two", 3), 3);
-        close(fds[1]);
-        turn();
-        turn();
-        assert_int_equal(ended, 1);
-        assert_int_equal(pump_total(pump), 7);
-        assert_int_equal(pump_dropped(pump), 0);
-        expect_file(folder, "one two");
-        pump_free(pump);
-        remove_folder(path);
+        pump_set_up(&f);
+        pump_write_to(&f, "one ");
+        assert_int_equal(pump_total(f.pump), 4);
+        pump_write_to(&f, "two");
+        assert_int_equal(f.ended, 0);
+        pump_end_source(&f);
+        assert_int_equal(f.ended, 1);
+        assert_int_equal(pump_total(f.pump), 7);
+        assert_int_equal(pump_dropped(f.pump), 0);
+        expect_file(&f, "one two", 7);
+        pump_tear_down(&f);
 }
 
 static void a_pump_that_is_let_go_of_keeps_its_source_going(void **state) {
-        char path[32], piece[4096] = "";
-        int fds[2], ended = 0;
-        Pump *pump;
+        PumpFixture f;
+        char piece[4096] = "";
 
-        make_folder(path);
-        _cleanup_close_ int folder = open_folder(path);
-        make_pipe(0, fds);
-        pump = pump_new(&loop, fds[0], folder, "output", 100, count, &ended);
-        assert_int_equal(write(fds[1], "kept", 4), 4);
-        pump_catch_up(pump);
-        assert_int_equal(pump_total(pump), 4);
-        pump_free(pump);
+        pump_set_up(&f);
+        assert_int_equal(write(f.source, "kept", 4), 4);
+        pump_catch_up(f.pump);
+        assert_int_equal(pump_total(f.pump), 4);
+        f.pump = pump_free(f.pump);
 
         /* More than a pipe holds: whoever writes is neither stalled nor told. */
-        assert_int_equal(fcntl(fds[1], F_SETFL, O_NONBLOCK), 0);
+        assert_int_equal(fcntl(f.source, F_SETFL, O_NONBLOCK), 0);
         for (int i = 0; i < 100; i++) {
-                assert_int_equal(write(fds[1], piece, sizeof(piece)), sizeof(piece));
+                assert_int_equal(write(f.source, piece, sizeof(piece)), sizeof(piece));
                 turn();
         }
-        close(fds[1]);
-        turn();
-        assert_int_equal(ended, 0);
-        expect_file(folder, "kept");
-        remove_folder(path);
+        pump_end_source(&f);
+        assert_int_equal(f.ended, 0);
+        expect_file(&f, "kept", 4);
+        pump_tear_down(&f);
 }
 
 /* ---- Inputs ---- */
