@@ -246,7 +246,7 @@ static Selector *selector_new(const char *text, size_t len, size_t n_values) {
 }
 
 int selector_parse(const char *text, size_t len, Selector **ret_selector, HutchError *err) {
-        _cleanup_(selector_freep) Selector *selector = NULL;
+        Selector *selector;
         size_t n_commas = 0;
         int r;
 
@@ -266,10 +266,10 @@ int selector_parse(const char *text, size_t len, Selector **ret_selector, HutchE
 
         r = parse_selector(&(Parser){ .selector = selector, .next = selector->text, .err = err });
         if (r < 0)
-                return r;
-
-        *ret_selector = TAKE_PTR(selector);
-        return 0;
+                (void) selector_free(selector);
+        else
+                *ret_selector = selector;
+        return r;
 }
 
 Selector *selector_free(Selector *selector) {
