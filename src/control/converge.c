@@ -86,7 +86,7 @@ static void start_exec(Exec *exec) {
 
 /* Starts, in the order of their creation, what waits, and ends what was cancelled. Nothing can be started in a sandbox
  * that is paused, or may be: it waits for the unpause. */
-void execs_converge(Sandbox *sandbox) {
+static void converge_execs(Sandbox *sandbox) {
         bool can_start = sandbox->record.state == SANDBOX_READY && sandbox->operation == OPERATION_NONE;
 
         if (!sandbox->execs_need_converge)
@@ -129,7 +129,7 @@ static void converge_running(Sandbox *sandbox) {
                 sandbox->operation = pause ? OPERATION_PAUSE : OPERATION_UNPAUSE;
                 sandbox->remote->verbs->set_paused(sandbox->remote, pause);
         }
-        execs_converge(sandbox);
+        converge_execs(sandbox);
 }
 
 static void converge_without_runtime(Sandbox *sandbox) {

@@ -235,7 +235,6 @@ void exec_cancel(Exec *exec, uint64_t grace, const Caller *caller);
 /* converge.c */
 RuntimeSandbox *sandbox_remote(Sandbox *sandbox); /* NULL: its runtime is not there */
 void sandbox_converge(Sandbox *sandbox);
-void execs_converge(Sandbox *sandbox); /* of a sandbox that runs: as far as they are durable */
 
 /* usage.c */
 void sandbox_detach(Sandbox *sandbox); /* from the runtime */

@@ -41,12 +41,6 @@ static const char *message_of(const HutchError *err) {
         return err ? error_message(err) : "no reason was given";
 }
 
-/* Many execs end right after they started: when nobody watches, that a sandbox or an exec has started is made durable
- * with what follows it soon. Whoever asks meanwhile is answered after that. */
-static bool can_linger(const Sandbox *sandbox) {
-        return sandbox->control->n_watches == 0;
-}
-
 static void on_started(void *user) {
         _cleanup_(error_clear) HutchError err = {};
         Sandbox *sandbox = user;
@@ -74,14 +68,10 @@ static void on_started(void *user) {
                 sandbox_retry(sandbox);
                 return;
         }
-        sandbox->control->lingers = can_linger(sandbox) && !runs_main;
         observe(sandbox, SANDBOX_OBSERVED_STARTED, REASON_UNSPECIFIED, "");
-        sandbox->control->lingers = false;
         if (runs_main)
                 exec_create_main(sandbox);
-        /* Those that wait are durable. That they need not wait for this to be, too, is worth a write to the disk. */
         sandbox->execs_need_converge = true;
-        execs_converge(sandbox);
 }
 
 static void on_start_failed(void *user, const HutchError *err) {
@@ -177,6 +167,8 @@ static void exec_observe_started(Exec *exec, uint64_t start_time) {
         exec_tell_started(exec);
 }
 
+/* Many execs end right after they started: when nobody watches, that one has started is made durable with what follows
+ * it soon. Whoever asks meanwhile is answered after that. */
 static void on_exec_started(void *user, const char *exec_id, uint64_t start_time) {
         Sandbox *sandbox = user;
         Exec *exec = table_get(&sandbox->execs_by_id, exec_id);
@@ -185,7 +177,7 @@ static void on_exec_started(void *user, const char *exec_id, uint64_t start_time
         if (!exec)
                 return;
 
-        sandbox->control->lingers = can_linger(sandbox);
+        sandbox->control->lingers = sandbox->control->n_watches == 0;
         sandbox_touch(sandbox);
         sandbox->is_observed = true;
         exec_observe_started(exec, start_time);
