@@ -74,6 +74,9 @@ static int check(const ConfigMessage *message, HutchError *err) {
             (message->start_timeout->seconds < 0 || message->start_timeout->seconds > START_TIMEOUT_MAX_SECONDS ||
              message->start_timeout->nanos < 0 || message->start_timeout->nanos >= (int32_t) NSEC_PER_SEC))
                 return refuse(err, "the time for starting is out of range");
+        size_t filter_size = message->seccomp_filter.len;
+        if (filter_size % sizeof(struct sock_filter) != 0 || filter_size / sizeof(struct sock_filter) > BPF_MAXINSNS)
+                return refuse(err, "the filter is none");
         return 0;
 }
 
@@ -110,6 +113,11 @@ static KeeperConfig *config_new(const ConfigMessage *message) {
                 config->max_open_files = limits->max_open_files;
                 config->read_only_root = limits->read_only_root;
                 config->tmp_noexec = limits->tmp_noexec;
+        }
+        config->filter_len = (uint16_t) (message->seccomp_filter.len / sizeof(struct sock_filter));
+        if (config->filter_len > 0) {
+                config->filter = new0(struct sock_filter, config->filter_len);
+                memcpy(config->filter, message->seccomp_filter.data, message->seccomp_filter.len);
         }
         return config;
 }
@@ -162,6 +170,7 @@ KeeperConfig *keeper_config_free(KeeperConfig *config) {
         free(config->image_folder);
         free(config->cgroup);
         free(config->workspace);
+        free(config->filter);
         free(config);
         return NULL;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include <linux/filter.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -10,8 +11,8 @@
 /* What a keeper is told at its start: hutch.keeper.v1.KeeperConfig in a sealed memfd.
  *
  * hutchd has checked all of it. What the keeper's safety depends on is checked again: that nobody can change it any
- * more, its size, that paths are absolute and plain, that the range of uids is one. What this keeper cannot do yet
- * (layers, mounts) is refused. */
+ * more, its size, that paths are absolute and plain, that the range of uids is one, that the filter may be one. What
+ * this keeper cannot do yet (layers, mounts) is refused. */
 
 #define KEEPER_CONFIG_SIZE_MAX (1024 * 1024)
 
@@ -28,6 +29,8 @@ typedef struct KeeperConfig {
         uint32_t max_open_files; /* 0: as the keeper has it */
         bool read_only_root;
         bool tmp_noexec;
+        struct sock_filter *filter; /* of seccomp, for all processes inside; NULL: none */
+        uint16_t filter_len;        /* instructions */
 } KeeperConfig;
 
 #define AGENT_UID 1000u /* inside: who execs run as unless they say otherwise */

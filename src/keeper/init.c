@@ -149,7 +149,9 @@ static int set_up(const KeeperConfig *config, Rootfs *rootfs, int socket, gid_t 
                 return r;
         *ret_what = "its privileges";
         r = privileges_drop();
-        return r < 0 ? r : die_with_keeper();
+        if (r >= 0)
+                r = die_with_keeper();
+        return r < 0 ? r : filter_install(config);
 }
 
 void init_run(const KeeperConfig *config, Rootfs *rootfs, int socket, gid_t gid) {

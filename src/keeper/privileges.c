@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <linux/capability.h>
+#include <linux/seccomp.h>
 #include <signal.h>
 #include <stdint.h>
 #include <sys/prctl.h>
@@ -26,6 +27,13 @@ int privileges_drop(void) {
         struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
         struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {};
         return syscall(SYS_capset, &header, none) < 0 ? -errno : 0;
+}
+
+int filter_install(const KeeperConfig *config) {
+        if (!config->filter)
+                return 0;
+        const struct sock_fprog program = { .len = config->filter_len, .filter = config->filter };
+        return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) < 0 ? -errno : 0;
 }
 
 void signals_reset(void) {

@@ -1,10 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include "keeper/config.h"
+
 /* Giving up what a process may do. Irrevocable. */
 
 /* Removes every capability, from all sets, and the way to get any by executing a program. */
 int privileges_drop(void);
+
+/* Lets this process, and whatever it executes, ask of the kernel only what the configuration's filter allows. Needs
+ * privileges_drop(). */
+int filter_install(const KeeperConfig *config) __attribute__((nonnull));
 
 /* Sets all signals to what they do by default. They stay blocked as they are. */
 void signals_reset(void);

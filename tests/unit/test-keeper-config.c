@@ -64,6 +64,9 @@ static void all_fields_are_read(void **state) {
         limits.read_only_root = limits.tmp_noexec = true;
         message.start_timeout = &timeout;
         message.limits = &limits;
+        struct sock_filter filter[] = { { .code = 1, .k = 2 }, { .code = 6, .k = 3 } };
+        message.seccomp_filter.data = (uint8_t *) filter;
+        message.seccomp_filter.len = sizeof(filter);
 
         _cleanup_(keeper_config_freep) KeeperConfig *config = NULL;
         assert_int_equal(read_message(&message, ALL_SEALS, &config), 0);
@@ -79,6 +82,8 @@ static void all_fields_are_read(void **state) {
         assert_int_equal(config->max_open_files, 77);
         assert_true(config->read_only_root);
         assert_true(config->tmp_noexec);
+        assert_int_equal(config->filter_len, 2);
+        assert_memory_equal(config->filter, filter, sizeof(filter));
 }
 
 static void what_is_left_out_has_defaults(void **state) {
@@ -89,6 +94,17 @@ static void what_is_left_out_has_defaults(void **state) {
         assert_null(config->cgroup);
         assert_true(config->start_timeout > 0);
         assert_int_equal(config->max_open_files, 0);
+        assert_null(config->filter);
+}
+
+static void what_cannot_be_a_filter_is_refused(void **state) {
+        Message message = good_message();
+        _cleanup_free_ uint8_t *bytes = new0(uint8_t, (BPF_MAXINSNS + 1) * sizeof(struct sock_filter));
+        message.seccomp_filter.data = bytes;
+        message.seccomp_filter.len = sizeof(struct sock_filter) + 1;
+        assert_refused(&message);
+        message.seccomp_filter.len = (BPF_MAXINSNS + 1) * sizeof(struct sock_filter);
+        assert_refused(&message);
 }
 
 static void what_is_not_sealed_is_refused(void **state) {
@@ -187,6 +203,7 @@ int main(void) {
                 cmocka_unit_test(all_fields_are_read),
                 cmocka_unit_test(what_is_left_out_has_defaults),
                 cmocka_unit_test(what_is_not_sealed_is_refused),
+                cmocka_unit_test(what_cannot_be_a_filter_is_refused),
                 cmocka_unit_test(what_is_no_message_is_refused),
                 cmocka_unit_test(paths_are_absolute_and_plain),
                 cmocka_unit_test(ids_are_names),

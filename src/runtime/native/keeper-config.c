@@ -49,6 +49,8 @@ void keeper_config_encode(const NativeRuntime *runtime, const char *id, const Ru
         config.limits = &told;
         config.workspace = spec->spec->workspace;
         config.start_timeout = &timeout;
+        config.seccomp_filter.data = runtime->seccomp_filter;
+        config.seccomp_filter.len = runtime->seccomp_filter_size;
 
         if (protobuf_pack(&config.base, ret_bytes, ret_len) < 0)
                 abort();

@@ -23,6 +23,7 @@
 #include "runtime/native/cgroup.h"
 #include "runtime/native/execs.h"
 #include "runtime/native/sandbox.h"
+#include "runtime/native/seccomp-filter.h"
 #include "runtime/native/usage.h"
 
 #define START_TIMEOUT (30 * NSEC_PER_SEC)
@@ -191,7 +192,9 @@ int native_runtime_new(uv_loop_t *loop, ChannelHub *hub, const NativeOptions *op
                 .answer_timeout = options->answer_timeout ? options->answer_timeout : ANSWER_TIMEOUT,
         };
         task_queue_init(&runtime->queue, loop);
-        r = open_folders(runtime, options, err);
+        r = seccomp_filter_make(&runtime->seccomp_filter, &runtime->seccomp_filter_size, err);
+        if (r == 0)
+                r = open_folders(runtime, options, err);
         if (r < 0) {
                 native_runtime_free(&runtime->base, NULL, NULL);
                 return r;
@@ -210,6 +213,7 @@ static void on_closed(uv_handle_t *handle) {
         free(runtime->state_folder);
         free(runtime->keeper_program);
         free(runtime->cgroup_parent);
+        free(runtime->seccomp_filter);
         free(runtime);
         if (done)
                 done(user);

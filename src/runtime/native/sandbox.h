@@ -2,6 +2,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <uv.h>
 
@@ -32,6 +33,8 @@ typedef struct NativeRuntime {
         char *cgroup_parent; /* NULL: there are no cgroups */
         int cgroup_fd;
         int sandboxes_fd;
+        uint8_t *seccomp_filter; /* for all sandboxes */
+        size_t seccomp_filter_size;
         uint64_t start_timeout, answer_timeout;
         TaskQueue queue;
         Remover *remover;

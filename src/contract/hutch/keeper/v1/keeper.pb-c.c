@@ -1493,7 +1493,7 @@ void   hutch__keeper__v1__connect_response__free_unpacked
   assert(message->base.descriptor == &hutch__keeper__v1__connect_response__descriptor);
   protobuf_c_message_free_unpacked ((ProtobufCMessage*)message, allocator);
 }
-static const ProtobufCFieldDescriptor hutch__keeper__v1__keeper_config__field_descriptors[10] =
+static const ProtobufCFieldDescriptor hutch__keeper__v1__keeper_config__field_descriptors[11] =
 {
   {
     "sandbox_id",
@@ -1615,6 +1615,18 @@ static const ProtobufCFieldDescriptor hutch__keeper__v1__keeper_config__field_de
     0,             /* flags */
     0,NULL,NULL    /* reserved1,reserved2, etc */
   },
+  {
+    "seccomp_filter",
+    11,
+    PROTOBUF_C_LABEL_NONE,
+    PROTOBUF_C_TYPE_BYTES,
+    0,   /* quantifier_offset */
+    offsetof(Hutch__Keeper__V1__KeeperConfig, seccomp_filter),
+    NULL,
+    NULL,
+    0,             /* flags */
+    0,NULL,NULL    /* reserved1,reserved2, etc */
+  },
 };
 static const unsigned hutch__keeper__v1__keeper_config__field_indices_by_name[] = {
   3,   /* field[3] = cgroup */
@@ -1622,6 +1634,7 @@ static const unsigned hutch__keeper__v1__keeper_config__field_indices_by_name[] 
   7,   /* field[7] = limits */
   4,   /* field[4] = mounts */
   0,   /* field[0] = sandbox_id */
+  10,   /* field[10] = seccomp_filter */
   9,   /* field[9] = start_timeout */
   1,   /* field[1] = state_folder */
   5,   /* field[5] = uid_base */
@@ -1631,7 +1644,7 @@ static const unsigned hutch__keeper__v1__keeper_config__field_indices_by_name[] 
 static const ProtobufCIntRange hutch__keeper__v1__keeper_config__number_ranges[1 + 1] =
 {
   { 1, 0 },
-  { 0, 10 }
+  { 0, 11 }
 };
 const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_config__descriptor =
 {
@@ -1641,7 +1654,7 @@ const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_config__descriptor =
   "Hutch__Keeper__V1__KeeperConfig",
   "hutch.keeper.v1",
   sizeof(Hutch__Keeper__V1__KeeperConfig),
-  10,
+  11,
   hutch__keeper__v1__keeper_config__field_descriptors,
   hutch__keeper__v1__keeper_config__field_indices_by_name,
   1,  hutch__keeper__v1__keeper_config__number_ranges,

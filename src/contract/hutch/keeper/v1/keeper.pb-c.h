@@ -166,10 +166,15 @@ struct  Hutch__Keeper__V1__KeeperConfig
    * Time that starting may take before the keeper gives up.
    */
   Google__Protobuf__Duration *start_timeout;
+  /*
+   * What processes inside may ask of the kernel: a seccomp program, as an array of the kernel's sock_filter. Empty:
+   * everything that their user may.
+   */
+  ProtobufCBinaryData seccomp_filter;
 };
 #define HUTCH__KEEPER__V1__KEEPER_CONFIG__INIT \
  { PROTOBUF_C_MESSAGE_INIT (&hutch__keeper__v1__keeper_config__descriptor) \
-    , (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string, 0,NULL, (char *)protobuf_c_empty_string, 0,NULL, 0, 0, NULL, (char *)protobuf_c_empty_string, NULL }
+    , (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string, 0,NULL, (char *)protobuf_c_empty_string, 0,NULL, 0, 0, NULL, (char *)protobuf_c_empty_string, NULL, {0,NULL} }
 
 
 /*

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+/* What processes inside a sandbox may ask of the kernel: a list of what is allowed. The daemon makes it once, as a
+ * program of the kernel's; keepers only hand it on to the kernel.
+ *
+ *   allowed                            as the kernel does it
+ *   known to the list, but not on it   EPERM
+ *   newer than the list, and clone3    ENOSYS, so that programs and libc do what they do on older kernels
+ *   32-bit and x32 calls               the process is killed: their numbers mean other calls
+ *
+ * A filter sees numbers only, never what they point to: this is why clone3 is not allowed at all. */
+
+/* Makes the program, an array of struct sock_filter, which the caller frees. */
+int seccomp_filter_make(uint8_t **ret_program, size_t *ret_size, HutchError *err) __attribute__((nonnull(1, 2)));

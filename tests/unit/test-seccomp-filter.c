@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+#include "runtime/native/seccomp-filter.h"
+
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "test.h"
+
+#define HIGH_BITS (1ul << 32) /* of an int, which the kernel does not look at */
+
+static struct sock_fprog program;
+
+static int make_program(void **state) {
+        uint8_t *bytes = NULL;
+        size_t size = 0;
+        int r = seccomp_filter_make(&bytes, &size, NULL);
+        if (r < 0 || size % sizeof(struct sock_filter) != 0 || size / sizeof(struct sock_filter) > BPF_MAXINSNS)
+                return -1;
+        program.filter = (struct sock_filter *) (void *) bytes;
+        program.len = (unsigned short) (size / sizeof(struct sock_filter));
+        return 0;
+}
+
+static int free_program(void **state) {
+        free(program.filter);
+        return 0;
+}
+
+typedef struct Asked {
+        const char *what;
+        long number;
+        unsigned long arguments[5];
+        int error; /* 0: anything that the filter does not answer */
+} Asked;
+
+/* How the child ended that asked for this under the filter; its exit status is the errno. */
+static int ask(const Asked *asked, bool is_filtered) {
+        pid_t pid = fork();
+        assert_true(pid >= 0);
+        if (pid == 0) {
+                const unsigned long *a = asked->arguments;
+                if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
+                    (is_filtered && syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) < 0))
+                        _exit(255);
+                long r = syscall(asked->number, a[0], a[1], a[2], a[3], a[4]);
+                _exit(r < 0 ? errno : 0);
+        }
+        int status;
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        return status;
+}
+
+static void expect(const Asked *asked, size_t n) {
+        for (size_t i = 0; i < n; i++) {
+                int status = ask(&asked[i], true);
+                if (!WIFEXITED(status) || WEXITSTATUS(status) != asked[i].error)
+                        fail_msg("%s: status %#x, not errno %d", asked[i].what, (unsigned) status, asked[i].error);
+        }
+}
+
+#define EXPECT(table) expect(table, sizeof(table) / sizeof((table)[0]))
+
+static void what_reaches_out_is_refused(void **state) {
+        static const Asked table[] = {
+                { "mount", SYS_mount, {}, EPERM },
+                { "umount2", SYS_umount2, {}, EPERM },
+                { "pivot_root", SYS_pivot_root, {}, EPERM },
+                { "chroot", SYS_chroot, {}, EPERM },
+                { "fsopen", SYS_fsopen, {}, EPERM },
+                { "open_tree", SYS_open_tree, {}, EPERM },
+                { "move_mount", SYS_move_mount, {}, EPERM },
+                { "mount_setattr", SYS_mount_setattr, {}, EPERM },
+                { "setns", SYS_setns, { (unsigned long) -1 }, EPERM },
+                { "keyctl", SYS_keyctl, {}, EPERM },
+                { "add_key", SYS_add_key, {}, EPERM },
+                { "request_key", SYS_request_key, {}, EPERM },
+                { "bpf", SYS_bpf, {}, EPERM },
+                { "perf_event_open", SYS_perf_event_open, {}, EPERM },
+                { "userfaultfd", SYS_userfaultfd, {}, EPERM },
+                { "io_uring_setup", SYS_io_uring_setup, {}, EPERM },
+                { "io_uring_enter", SYS_io_uring_enter, {}, EPERM },
+                { "io_uring_register", SYS_io_uring_register, {}, EPERM },
+                { "open_by_handle_at", SYS_open_by_handle_at, {}, EPERM },
+                { "kexec_load", SYS_kexec_load, {}, EPERM },
+                { "init_module", SYS_init_module, {}, EPERM },
+                { "finit_module", SYS_finit_module, {}, EPERM },
+                { "delete_module", SYS_delete_module, {}, EPERM },
+                { "reboot", SYS_reboot, {}, EPERM },
+                { "swapon", SYS_swapon, {}, EPERM },
+                { "acct", SYS_acct, {}, EPERM },
+                { "quotactl", SYS_quotactl, {}, EPERM },
+                { "clock_settime", SYS_clock_settime, {}, EPERM },
+                { "settimeofday", SYS_settimeofday, {}, EPERM },
+                { "syslog", SYS_syslog, { 3 }, EPERM },
+                { "process_vm_readv", SYS_process_vm_readv, {}, EPERM },
+                { "process_vm_writev", SYS_process_vm_writev, {}, EPERM },
+                { "pidfd_getfd", SYS_pidfd_getfd, {}, EPERM },
+                { "fanotify_init", SYS_fanotify_init, {}, EPERM },
+                { "vhangup", SYS_vhangup, {}, EPERM },
+        };
+        EXPECT(table);
+}
+
+static void namespaces_are_refused_and_threads_are_not(void **state) {
+        static const unsigned long kinds[] = { CLONE_NEWNS,   CLONE_NEWCGROUP, CLONE_NEWUTS, CLONE_NEWIPC,
+                                               CLONE_NEWUSER, CLONE_NEWPID,    CLONE_NEWNET };
+        for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+                const Asked table[] = {
+                        { "unshare", SYS_unshare, { kinds[i] }, EPERM },
+                        { "unshare with more", SYS_unshare, { kinds[i] | CLONE_FS | HIGH_BITS }, EPERM },
+                        { "clone", SYS_clone, { kinds[i] | SIGCHLD }, EPERM },
+                        { "clone with more", SYS_clone, { kinds[i] | CLONE_PARENT | HIGH_BITS }, EPERM },
+                };
+                EXPECT(table);
+        }
+        static const Asked others[] = {
+                { "unshare of a clock", SYS_unshare, { 0x80 }, EPERM },
+                { "unshare of folders and files", SYS_unshare, { CLONE_FS | CLONE_FILES }, 0 },
+                { "clone", SYS_clone, { SIGCHLD }, 0 },
+        };
+        EXPECT(others);
+}
+
+static void what_libc_falls_back_from_is_not_there(void **state) {
+        static const Asked table[] = {
+                { "clone3", SYS_clone3, {}, ENOSYS },
+                { "the first newer call", 451, {}, ENOSYS },
+                { "a newer call", 1000, {}, ENOSYS },
+                { "the last number", 0x3fffffff, {}, ENOSYS },
+        };
+        EXPECT(table);
+}
+
+static void sockets_are_of_four_families(void **state) {
+        static const Asked table[] = {
+                { "unix", SYS_socket, { AF_UNIX, SOCK_STREAM }, 0 },
+                { "inet", SYS_socket, { AF_INET, SOCK_STREAM }, 0 },
+                { "inet6", SYS_socket, { AF_INET6, SOCK_DGRAM }, 0 },
+                { "routes", SYS_socket, { AF_NETLINK, SOCK_RAW, 0 }, 0 },
+                { "audit", SYS_socket, { AF_NETLINK, SOCK_RAW, 9 }, EPERM },
+                { "netfilter", SYS_socket, { AF_NETLINK, SOCK_RAW, 12 | HIGH_BITS }, EPERM },
+                { "packet", SYS_socket, { AF_PACKET, SOCK_RAW }, EPERM },
+                { "packet, disguised", SYS_socket, { AF_PACKET | HIGH_BITS, SOCK_RAW }, EPERM },
+                { "alg", SYS_socket, { AF_ALG, SOCK_SEQPACKET }, EPERM },
+                { "vsock", SYS_socket, { AF_VSOCK, SOCK_STREAM }, EPERM },
+        };
+        EXPECT(table);
+}
+
+static void arguments_are_looked_at(void **state) {
+        static const Asked table[] = {
+                { "TIOCSTI", SYS_ioctl, { (unsigned long) -1, TIOCSTI }, EPERM },
+                { "TIOCSTI, disguised", SYS_ioctl, { (unsigned long) -1, TIOCSTI | HIGH_BITS }, EPERM },
+                { "TIOCLINUX", SYS_ioctl, { (unsigned long) -1, TIOCLINUX }, EPERM },
+                { "another ioctl", SYS_ioctl, { (unsigned long) -1, TIOCGWINSZ }, EBADF },
+                { "personality", SYS_personality, { 0xffffffff }, 0 },
+                { "personality without randomness", SYS_personality, { 0x0040000 }, 0 },
+                { "personality that maps page 0", SYS_personality, { 0x0100000 }, EPERM },
+                { "personality that makes all executable", SYS_personality, { 0x0400000 }, EPERM },
+        };
+        EXPECT(table);
+}
+
+static void calls_of_other_machines_kill(void **state) {
+#ifdef __x86_64__
+        static const Asked x32 = { "getpid of x32", 0x40000000 + SYS_getpid, {}, 0 };
+        int status = ask(&x32, true);
+        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS);
+        status = ask(&x32, false);
+        assert_true(WIFEXITED(status)); /* so it was the filter that killed */
+
+        pid_t pid = fork();
+        assert_true(pid >= 0);
+        if (pid == 0) {
+                if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
+                    syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) < 0)
+                        _exit(255);
+                long r = 20; /* getpid, where a 64-bit process has writev */
+                __asm__ volatile("int $0x80" : "+a"(r) : : "r8", "r9", "r10", "r11", "memory");
+                _exit(r > 0 ? 0 : 1);
+        }
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        /* A kernel without 32-bit calls ends it as well, in its own way. */
+        assert_true(WIFSIGNALED(status));
+#else
+        skip();
+#endif
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(what_reaches_out_is_refused),
+                cmocka_unit_test(namespaces_are_refused_and_threads_are_not),
+                cmocka_unit_test(what_libc_falls_back_from_is_not_there),
+                cmocka_unit_test(sockets_are_of_four_families),
+                cmocka_unit_test(arguments_are_looked_at),
+                cmocka_unit_test(calls_of_other_machines_kill),
+        };
+        return cmocka_run_group_tests(tests, make_program, free_program);
+}
