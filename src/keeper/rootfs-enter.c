@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -22,6 +23,7 @@
 #include "keeper/fd-pass.h"
 #include "keeper/rootfs-parts.h"
 
+#define SAFE (MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC)
 #define EMPTY_PATHS (MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH)
 
 /* Opens what @path names below @folder, without following links anywhere on the way. */
@@ -224,6 +226,92 @@ static int mount_dev(int root, bool has_groups) {
         return mount_new(dev, "shm", "tmpfs", shm_options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, NULL);
 }
 
+/* ---- What of /proc and /sys is not for the inside ---- */
+
+/* The kernel's own folders and files, which every mount of them shows. Those that this kernel does not have are left
+ * out. */
+static const char *const read_only[] = { "proc/bus", "proc/fs", "proc/irq", "proc/sys", "proc/sysrq-trigger" };
+static const char *const masked[] = {
+        "proc/acpi",
+        "proc/asound",
+        "proc/interrupts",
+        "proc/kcore",
+        "proc/key-users",
+        "proc/keys",
+        "proc/latency_stats",
+        "proc/sched_debug",
+        "proc/scsi",
+        "proc/timer_list",
+        "proc/timer_stats",
+        "sys/firmware",
+        "sys/devices/virtual/powercap",
+};
+
+static int make_read_only_below(int root, const char *path) {
+        _cleanup_close_ int place = -1;
+        int r = open_below(root, path, &place);
+        if (r < 0)
+                return r == -ENOENT ? 0 : r;
+        return mount_again(place, "", MOUNT_ATTR_RDONLY, place);
+}
+
+/* Mounts nothing over what is at @path: of files the null device, of folders one that is @empty, which is made for the
+ * first. */
+static int mask(int root, const char *path, int *empty) {
+        static const Option options[] = { { "mode", "0555" }, { "nr_inodes", "1" }, {} };
+        _cleanup_close_ int place = -1;
+        struct stat st;
+        int r = open_below(root, path, &place);
+        if (r < 0)
+                return r == -ENOENT ? 0 : r;
+        if (fstat(place, &st) < 0)
+                return -errno;
+        /* Nobody inside is the host's root. */
+        if (S_ISREG(st.st_mode) && (st.st_mode & 0077) == 0)
+                return 0;
+        if (!S_ISDIR(st.st_mode))
+                return mount_again(root, "dev/null", MOUNT_ATTR_RDONLY, place);
+        if (*empty < 0)
+                return mount_new(root, path, "tmpfs", options, SAFE | MOUNT_ATTR_RDONLY, empty);
+        return mount_again(*empty, "", 0, place);
+}
+
+/* Gives the sandbox a boot id of its own: a random UUID in a file that is nowhere but there. */
+static int mount_boot_id(int root) {
+        static const char path[] = "proc/sys/kernel/random/boot_id", name[] = "boot-id";
+        uint8_t b[16];
+        char text[38];
+        if (getrandom(b, sizeof(b), 0) != (ssize_t) sizeof(b))
+                return -EIO;
+        b[6] = (b[6] & 0x0f) | 0x40;
+        b[8] = (b[8] & 0x3f) | 0x80;
+        (void) snprintf(text, sizeof(text), "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x\n",
+                        b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14],
+                        b[15]);
+
+        _cleanup_close_ int dev = -1, file = -1, place = -1;
+        int r = open_below(root, "dev", &dev);
+        if (r >= 0)
+                r = open_below(root, path, &place);
+        if (r < 0)
+                return r;
+        file = openat(dev, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0444);
+        r = file < 0 ? -errno : fd_write_all(file, text, strlen(text));
+        if (r >= 0)
+                r = mount_again(dev, name, SAFE | MOUNT_ATTR_RDONLY, place);
+        return r >= 0 && unlinkat(dev, name, 0) < 0 ? -errno : r;
+}
+
+static int restrict_kernel_files(int root) {
+        _cleanup_close_ int empty = -1;
+        int r = 0;
+        for (size_t i = 0; i < sizeof(read_only) / sizeof(read_only[0]) && r >= 0; i++)
+                r = make_read_only_below(root, read_only[i]);
+        for (size_t i = 0; i < sizeof(masked) / sizeof(masked[0]) && r >= 0; i++)
+                r = mask(root, masked[i], &empty);
+        return r < 0 ? r : mount_boot_id(root);
+}
+
 /* ---- The rest ---- */
 
 /* Mounts @path onto itself, so that it can have other attributes than the root. */
@@ -285,7 +373,6 @@ int rootfs_receive(Rootfs *rootfs, int socket) {
 }
 
 int rootfs_enter(Rootfs *rootfs, const char **ret_what) {
-        static const unsigned SAFE = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
         const KeeperConfig *config = rootfs->config;
         _cleanup_close_ int root = -1;
 
@@ -313,6 +400,10 @@ int rootfs_enter(Rootfs *rootfs, const char **ret_what) {
         *ret_what = "/sys";
         r = mount_new(root, "sys", "sysfs", NULL, SAFE | MOUNT_ATTR_RDONLY, NULL);
         if (r < 0 && r != -EPERM)
+                return r;
+        *ret_what = "what is masked of /proc and /sys";
+        r = restrict_kernel_files(root);
+        if (r < 0)
                 return r;
         *ret_what = "/tmp";
         r = mount_tmp(config, root);

@@ -6,10 +6,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -79,6 +81,16 @@ static int make_host_name_files(const KeeperConfig *config, int root) {
         return make_file(config, root, "upper/etc/hosts", text);
 }
 
+/* As long as its files are there the sandbox is the same machine. */
+static int make_machine_id(const KeeperConfig *config, int root) {
+        uint64_t id[2];
+        char text[34];
+        if (getrandom(id, sizeof(id), 0) != (ssize_t) sizeof(id))
+                return -EIO;
+        (void) snprintf(text, sizeof(text), "%016" PRIx64 "%016" PRIx64 "\n", id[0], id[1]);
+        return make_file(config, root, "upper/etc/machine-id", text);
+}
+
 static int make_all(const KeeperConfig *config, int state) {
         int r = make_folder(config, state, "fs.new", 0755, 0);
         if (r < 0)
@@ -90,6 +102,8 @@ static int make_all(const KeeperConfig *config, int state) {
                 r = make_folder(config, root, folders[i].path, folders[i].mode, folders[i].owner);
         if (r >= 0)
                 r = make_host_name_files(config, root);
+        if (r >= 0)
+                r = make_machine_id(config, root);
         if (r < 0)
                 return r;
         return renameat(state, "fs.new", state, "fs") < 0 ? -errno : 0;

@@ -334,7 +334,59 @@ static void view_from_inside(void **state) {
         /* Nothing but PID 1 and this, and of the keeper nothing can be seen. */
         assert_prints(fixture, "cd /proc; set -- [0-9]*; echo $#; cat /proc/1/environ 2>/dev/null || echo no",
                       "2\nno\n");
-        assert_prints(fixture, "ls -A /etc | grep -E 'shadow|machine-id|ssh$|gitconfig|pip.conf' || echo no", "no\n");
+        assert_prints(fixture, "ls -A /etc | grep -E 'shadow|ssh$|gitconfig|pip.conf' || echo no", "no\n");
+}
+
+static void kernel_files_are_restricted(void **state) {
+        Fixture *fixture = *state;
+        build(fixture);
+        /* Of those that a namespace's root may write to, by their own rights, one each. */
+        assert_prints(fixture, "for i in bus fs irq sys; do grep -c \" /proc/$i proc ro,\" /proc/mounts; done",
+                      "1\n1\n1\n1\n");
+        Result result = run_shell(fixture, "echo x 2>&1 >/proc/sys/net/ipv4/ip_forward", "root");
+        assert_non_null(strstr(result.output, "Read-only file system"));
+        assert_prints(fixture,
+                      "cat /proc/keys /proc/key-users /proc/interrupts; ls -A /proc/acpi /sys/firmware 2>&1 | "
+                      "grep -v -e '^/' -e '^$' -e 'No such file'; echo x >/proc/self/comm",
+                      "");
+        result = run_shell(fixture, "chmod u+w /proc/acpi || touch /proc/acpi/x || rm /proc/keys", "root");
+        assert_int_not_equal(result.status, 0);
+}
+
+static void copy_ids(Fixture *fixture, char ids[static 2][64]) {
+        static const char *const files[] = { "/etc/machine-id", "/proc/sys/kernel/random/boot_id" };
+        for (int i = 0; i < 2; i++) {
+                char script[128];
+                (void) snprintf(script, sizeof(script), "cat %s", files[i]);
+                (void) snprintf(ids[i], sizeof(ids[i]), "%.60s", run_shell(fixture, script, NULL).output);
+        }
+        assert_int_equal(strlen(ids[0]), 33);
+        assert_int_equal(strlen(ids[1]), 37);
+}
+
+static void machine_and_boot_have_ids_of_their_own(void **state) {
+        Fixture *fixture = *state, other = {};
+        char host[64] = "", first[2][64], again[2][64], others[2][64];
+        _cleanup_close_ int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+        assert_true(read(fd, host, sizeof(host) - 1) == 37);
+
+        build(fixture);
+        copy_ids(fixture, first);
+        assert_string_not_equal(first[1], host);
+        assert_prints(fixture, "ls /dev | grep boot || echo no", "no\n");
+        fixture->sandbox = sandbox_destroy(fixture->sandbox);
+        build(fixture);
+        copy_ids(fixture, again);
+        assert_string_equal(again[0], first[0]);
+        assert_string_not_equal(again[1], first[1]);
+        fixture->sandbox = sandbox_destroy(fixture->sandbox);
+
+        fixture_prepare(&other);
+        build(&other);
+        copy_ids(&other, others);
+        assert_string_not_equal(others[0], first[0]);
+        other.sandbox = sandbox_destroy(other.sandbox);
+        assert_int_equal(folder_remove(other.state_folder, NULL), 0);
 }
 
 static void processes_have_no_privileges(void **state) {
@@ -857,6 +909,7 @@ static void view_without_root(void **state) {
         char *argv[] = { (char *) "true", NULL };
         assert_failure(fixture, ((SpawnPlan){ .argv = argv, .user = "root" }), SPAWN_STAGE_USER, EINVAL);
         assert_int_equal(sandbox_set_frozen(fixture->sandbox, true, NULL), -EOPNOTSUPP);
+        assert_prints(fixture, "cat /proc/keys; grep -c ' /proc/sys proc ro,' /proc/mounts", "1\n");
 }
 
 /* ---- How long it takes: told, not asserted ---- */
@@ -899,6 +952,8 @@ static int run_as_root(void) {
                 unit(workspace_in_the_home_folder),
                 unit(half_made_root_is_made_anew),
                 unit(view_from_inside),
+                unit(kernel_files_are_restricted),
+                unit(machine_and_boot_have_ids_of_their_own),
                 unit(processes_have_no_privileges),
                 unit(read_only_root),
                 unit(limited_tmp),
