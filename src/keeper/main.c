@@ -20,6 +20,7 @@
 #include "keeper/config.h"
 #include "keeper/keeper.h"
 #include "keeper/loop.h"
+#include "keeper/privileges.h"
 #include "keeper/remove.h"
 #include "keeper/service.h"
 #include "model/reason.h"
@@ -107,6 +108,9 @@ static int program_run(Program *program, HutchError *err) {
                 return r;
 
         (void) close(CONFIG_FD);
+        r = keyring_leave();
+        if (r < 0)
+                return reason_set(err, r, REASON_HOST_EXHAUSTED, "cannot make a keyring: %s", strerror(-r));
         r = uv_loop_init(&program->loop);
         if (r < 0)
                 return reason_set(err, r, REASON_HOST_EXHAUSTED, "cannot make a loop: %s", uv_strerror(r));

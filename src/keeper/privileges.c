@@ -6,12 +6,18 @@
 
 #include <errno.h>
 #include <linux/capability.h>
+#include <linux/keyctl.h>
 #include <linux/seccomp.h>
 #include <signal.h>
 #include <stdint.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+int keyring_leave(void) {
+        /* There are kernels without keyrings. */
+        return syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL) < 0 && errno != ENOSYS ? -errno : 0;
+}
 
 int privileges_drop(void) {
         if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)

@@ -5,6 +5,9 @@
 
 /* Giving up what a process may do. Irrevocable. */
 
+/* Leaves the session's keyring for a new one, which whoever is started later has too, and nobody else. */
+int keyring_leave(void);
+
 /* Removes every capability, from all sets, and the way to get any by executing a program. */
 int privileges_drop(void);
 

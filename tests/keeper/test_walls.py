@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Walls that are seen only when the one before them, the list of system calls, is not there: keepers without it."""
+
+import ctypes
+import subprocess
+import sys
+
+SEARCH = """
+import ctypes, errno
+libc = ctypes.CDLL(None, use_errno=True)
+found = libc.syscall(250, 10, -3, b"user", b"hutch-test", 0)  # KEYCTL_SEARCH in the session's keyring
+print("found" if found > 0 else errno.errorcode[ctypes.get_errno()])
+"""
+
+
+def make_key() -> None:
+    """Has this process, and those that it starts, a session with a key in it."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.syscall(250, 1, None) > 0  # KEYCTL_JOIN_SESSION_KEYRING
+    assert libc.syscall(248, b"user", b"hutch-test", b"secret", 6, -3) > 0  # add_key
+
+
+def test_the_keyring_of_the_session_is_another(start_keeper):
+    make_key()
+    outside = subprocess.run([sys.executable, "-c", SEARCH], capture_output=True, text=True, check=True)
+    assert outside.stdout == "found\n"
+    keeper = start_keeper()
+    ran = keeper.run("/usr/bin/python3", "-c", SEARCH)
+    assert keeper.output(ran.exec_id) in (b"ENOKEY\n", b"EACCES\n"), keeper.output(ran.exec_id, "err")
+
+
+def test_a_keeper_without_a_list_allows_everything(start_keeper):
+    keeper = start_keeper()
+    ran = keeper.shell("grep Seccomp: /proc/self/status; unshare -U true && echo nested")
+    assert keeper.output(ran.exec_id) == b"Seccomp:\t0\nnested\n"
+
+
+def test_a_list_holds_for_init_and_for_execs(start_keeper):
+    allow_all = (0x06).to_bytes(2, "little") + bytes(2) + (0x7FFF0000).to_bytes(4, "little")
+    keeper = start_keeper({"seccomp_filter": allow_all})
+    ran = keeper.shell("grep -h Seccomp: /proc/self/status /proc/1/status")
+    assert keeper.output(ran.exec_id) == b"Seccomp:\t2\n" * 2
+
+
+def test_a_list_that_the_kernel_refuses_fails_the_start(start_keeper):
+    keeper = start_keeper({"seccomp_filter": b"\xff" * 8})
+    assert "its privileges" in keeper.describe().failure.message
