@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A sandbox to break out of."""
+
+import platform
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "integration"))
+
+# pylint: disable=wrong-import-position,unused-import
+from host import _host_makes_sandboxes  # noqa: E402,F401
+from hutchd import Daemon  # noqa: E402
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _numbers_of_calls_are_right():
+    if platform.machine() != "x86_64":
+        pytest.skip("the attacks know the system calls of x86-64 only")
+
+
+@pytest.fixture(scope="session", name="daemon")
+def start_daemon():
+    daemon = Daemon()
+    daemon.begin()
+    yield daemon
+    daemon.finish()
+
+
+@pytest.fixture(scope="session", name="sandbox")
+def make_sandbox(daemon):
+    return daemon.ready()
