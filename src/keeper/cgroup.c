@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What lives here: making, reading, waiting for and removing folders of a cgroup v2 tree. What does not: which there
- * are, and what is put into them. */
+/* What lives here: making, reading, waiting for and removing folders of cgroup trees. What does not: which there are,
+ * and what is put into them. */
 
 #include "keeper/cgroup.h"
 
@@ -158,6 +158,8 @@ int cgroup_remove(int parent, const char *name, uint64_t timeout) {
                 return errno == ENOENT ? 0 : -errno;
         uint64_t populated = 1;
         int r = cgroup_read(cgroup, "cgroup.events", "populated", &populated);
+        if (r == -ENOENT) /* of a v1 hierarchy */
+                return remove_empty(parent, name, 0);
         if (r >= 0 && populated > 0) {
                 r = cgroup_write(cgroup, "cgroup.kill", "1");
                 if (r >= 0)

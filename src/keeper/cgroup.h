@@ -4,7 +4,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Folders of a cgroup v2 tree. A cgroup is known by the descriptor of its folder. */
+/* Folders of a cgroup v2 tree, or of a v1 hierarchy, which cannot end and does not tell of its processes. A cgroup is
+ * known by the descriptor of its folder. */
 
 /* Makes the cgroup at @path, a path on the host, and the one above it when that is missing. What was there before, with
  * all processes in it, is ended and removed first. */
@@ -14,7 +15,8 @@ int cgroup_make(const char *path, int *ret_cgroup) __attribute__((nonnull));
 int cgroup_add(int parent, const char *name, int *ret_cgroup) __attribute__((nonnull));
 
 /* Kills everything in the cgroup at @path or in @name below @parent, waits until it is empty, at most @timeout
- * nanoseconds, and removes it with all below it. One that is not there is removed. -ETIMEDOUT. */
+ * nanoseconds, and removes it with all below it. One that is not there is removed. -ETIMEDOUT. In a v1 hierarchy it
+ * must be empty: -EBUSY. */
 int cgroup_remove(int parent, const char *name, uint64_t timeout) __attribute__((nonnull));
 
 /* Writes one of its files. */

@@ -57,13 +57,28 @@ static bool uid_range_is_valid(uint32_t base, uint32_t count) {
         return count >= UID_RANGE_MIN && count <= UINT32_MAX - base;
 }
 
+/* The paths of the message's controllers, in the order of Controller; "": there is none. */
+static void get_controllers(const ConfigMessage *message, const char *ret_paths[static N_CONTROLLERS]) {
+        static const Hutch__Keeper__V1__KeeperControllers none = HUTCH__KEEPER__V1__KEEPER_CONTROLLERS__INIT;
+        const Hutch__Keeper__V1__KeeperControllers *controllers = message->controllers ? message->controllers : &none;
+
+        ret_paths[CONTROLLER_CPU] = controllers->cpu;
+        ret_paths[CONTROLLER_MEMORY] = controllers->memory;
+        ret_paths[CONTROLLER_PIDS] = controllers->pids;
+}
+
 static int check(const ConfigMessage *message, HutchError *err) {
+        const char *controllers[N_CONTROLLERS];
         if (message->sandbox_id[0] == '\0' || strlen(message->sandbox_id) > ID_MAX || strchr(message->sandbox_id, '/'))
                 return refuse(err, "the sandbox's id is none");
         if (!path_is_plain(message->state_folder))
                 return refuse(err, "the state folder's path is not absolute and plain");
         if (message->cgroup[0] != '\0' && !path_is_plain(message->cgroup))
                 return refuse(err, "the cgroup's path is not absolute and plain");
+        get_controllers(message, controllers);
+        for (int i = 0; i < N_CONTROLLERS; i++)
+                if (controllers[i][0] != '\0' && !path_is_plain(controllers[i]))
+                        return refuse(err, "a controller's path is not absolute and plain");
         if (!path_is_plain(message->workspace))
                 return refuse(err, "the workspace's path is not absolute and plain");
         if (!uid_range_is_valid(message->uid_base, message->uid_count))
@@ -101,6 +116,10 @@ static KeeperConfig *config_new(const ConfigMessage *message) {
         config->state_folder = xstrdup(message->state_folder);
         config->image_folder = image_folder_of(message->state_folder);
         config->cgroup = message->cgroup[0] != '\0' ? xstrdup(message->cgroup) : NULL;
+        const char *controllers[N_CONTROLLERS];
+        get_controllers(message, controllers);
+        for (int i = 0; i < N_CONTROLLERS; i++)
+                config->controllers[i] = controllers[i][0] != '\0' ? xstrdup(controllers[i]) : NULL;
         config->workspace = xstrdup(message->workspace);
         config->uid_base = message->uid_base;
         config->uid_count = message->uid_count;
@@ -111,6 +130,10 @@ static KeeperConfig *config_new(const ConfigMessage *message) {
         if (limits) {
                 config->tmp_bytes = limits->tmp_bytes;
                 config->max_open_files = limits->max_open_files;
+                config->memory_bytes = limits->memory_bytes;
+                config->cpu_millis = limits->cpu_millis;
+                config->cpu_weight = limits->cpu_weight;
+                config->max_processes = limits->max_processes;
                 config->read_only_root = limits->read_only_root;
                 config->tmp_noexec = limits->tmp_noexec;
         }
@@ -169,6 +192,8 @@ KeeperConfig *keeper_config_free(KeeperConfig *config) {
         free(config->state_folder);
         free(config->image_folder);
         free(config->cgroup);
+        for (int i = 0; i < N_CONTROLLERS; i++)
+                free(config->controllers[i]);
         free(config->workspace);
         free(config->filter);
         free(config);

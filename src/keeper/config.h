@@ -16,17 +16,30 @@
 
 #define KEEPER_CONFIG_SIZE_MAX (1024 * 1024)
 
+/* What enforces limits. */
+typedef enum Controller {
+        CONTROLLER_CPU,
+        CONTROLLER_MEMORY,
+        CONTROLLER_PIDS,
+        N_CONTROLLERS,
+} Controller;
+
 typedef struct KeeperConfig {
         char *sandbox_id;
         char *state_folder;
-        char *image_folder; /* of all sandboxes of this daemon; on the same file system */
-        char *cgroup;       /* NULL: there are no cgroups here */
-        char *workspace;    /* inside */
+        char *image_folder;               /* of all sandboxes of this daemon; on the same file system */
+        char *cgroup;                     /* NULL: there are no cgroups here */
+        char *controllers[N_CONTROLLERS]; /* @cgroup, or a folder of a v1 hierarchy; NULL: there is none */
+        char *workspace;                  /* inside */
         uint32_t uid_base;
         uint32_t uid_count;      /* 1: without root; the one uid is AGENT_UID inside */
         uint64_t start_timeout;  /* nanoseconds, never 0 */
         uint64_t tmp_bytes;      /* 0: /tmp is a folder of the root */
         uint32_t max_open_files; /* 0: as the keeper has it */
+        uint64_t memory_bytes;   /* 0, here and below: no limit */
+        uint32_t cpu_millis;
+        uint32_t cpu_weight;
+        uint32_t max_processes;
         bool read_only_root;
         bool tmp_noexec;
         struct sock_filter *filter; /* of seccomp, for all processes inside; NULL: none */

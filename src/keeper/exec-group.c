@@ -16,6 +16,7 @@
 #include "base/strings.h"
 #include "keeper/cgroup.h"
 #include "keeper/kept-sandbox.h"
+#include "keeper/limit-groups.h"
 #include "keeper/process-tree.h"
 
 static int fail(HutchError *err, int r) {
@@ -28,19 +29,21 @@ int exec_group_new(KeptSandbox *sandbox, const char *exec_id, ExecGroup **ret_gr
         _cleanup_(exec_group_freep) ExecGroup *group = new0(ExecGroup, 1);
         group->sandbox = sandbox;
         group->cgroup = group->events = -1;
+        limit_group_init(&group->memory);
+        /* The prefix keeps ids apart from `init` and from the names that the kernel has for itself. */
+        if (asprintf(&group->name, "exec-%s", exec_id) < 0)
+                abort();
         if (sandbox->cgroup >= 0) {
-                /* The prefix keeps ids apart from `init` and from the names that the kernel has for itself. */
-                _cleanup_free_ char *name = NULL;
-                if (asprintf(&name, "exec-%s", exec_id) < 0)
-                        return fail(err, -ENOMEM);
-                int r = cgroup_add(sandbox->cgroup, name, &group->cgroup);
+                int r = cgroup_add(sandbox->cgroup, group->name, &group->cgroup);
                 if (r < 0)
                         return fail(err, r);
-                group->name = TAKE_PTR(name);
                 group->events = openat(group->cgroup, "cgroup.events", O_RDONLY | O_CLOEXEC);
                 if (group->events < 0)
                         return fail(err, -errno);
         }
+        int r = limit_group_add_exec(group);
+        if (r < 0)
+                return fail(err, r);
         *ret_group = TAKE_PTR(group);
         return 0;
 }
@@ -49,9 +52,10 @@ ExecGroup *exec_group_free(ExecGroup *group) {
         if (!group)
                 return NULL;
         fd_close(group->events);
-        fd_close(group->cgroup);
-        if (group->name)
+        if (group->cgroup >= 0)
                 (void) unlinkat(group->sandbox->cgroup, group->name, AT_REMOVEDIR);
+        fd_close(group->cgroup);
+        limit_group_remove_exec(group);
         free(group->name);
         free(group);
         return NULL;
@@ -135,8 +139,9 @@ uint64_t exec_group_cpu_time(const ExecGroup *group) {
 }
 
 uint64_t exec_group_peak_memory(const ExecGroup *group) {
-        uint64_t value;
-        if (group->cgroup < 0 || cgroup_read(group->cgroup, "memory.peak", NULL, &value) < 0)
-                return 0;
-        return value;
+        return limit_group_memory_peak(&group->memory);
+}
+
+uint64_t exec_group_memory_kills(const ExecGroup *group) {
+        return limit_group_memory_kills(&group->memory);
 }

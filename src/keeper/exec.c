@@ -71,7 +71,8 @@ struct KeptExec {
         int wait_status;
         Failure failure; /* reason UNSPECIFIED: none */
         bool program_not_found;
-        uint64_t cpu_time, peak_memory;
+        uint64_t cpu_time, peak_memory, memory_kills;
+        uint64_t process_hits; /* of the sandbox: before it, and at its end since then */
         uint64_t out_bytes, err_bytes, out_dropped, err_dropped;
 };
 
@@ -165,6 +166,8 @@ static void exec_finish(KeptExec *exec) {
 
                 exec->cpu_time = cpu > 0 ? cpu : exec->cpu_time;
                 exec->peak_memory = peak > 0 ? peak : exec->peak_memory;
+                exec->memory_kills = exec_group_memory_kills(group);
+                exec->process_hits = sandbox_process_limit_hits(exec->owner->sandbox) - exec->process_hits;
                 if (exec_group_is_populated(group))
                         exec->owner->left_over(group, exec->owner->user);
                 else
@@ -492,6 +495,7 @@ static int exec_spawn(KeptExec *exec, const ExecPlan *plan, const Streams *strea
         };
         pid_t pid;
 
+        exec->process_hits = sandbox_process_limit_hits(exec->owner->sandbox);
         exec->start_time = clock_realtime_ns();
         exec->start_monotonic = clock_monotonic_ns();
         pid = sandbox_spawn(exec->owner->sandbox, &spawn, &exec->pidfd, &exec->error_fd, err);
@@ -544,6 +548,7 @@ static void exec_end_unstarted(KeptExec *exec, int r, HutchError *err) {
         exec->terminal = -1;
         exec->first_bytes = (free(exec->first_bytes), NULL);
         exec->group = exec_group_free(exec->group);
+        exec->process_hits = 0;
         exec->start_time = 0;
         exec->end_time = clock_realtime_ns();
         exec->cause = EXEC_END_CAUSE_NOT_STARTED;
@@ -629,6 +634,8 @@ void kept_exec_status(const KeptExec *exec, ExecStatus *ret_status) {
                 .program_not_found = exec->program_not_found,
                 .cpu_time = exec->cpu_time,
                 .peak_memory = exec->peak_memory,
+                .memory_kills = exec->memory_kills,
+                .process_limit_hits = exec->process_hits,
                 .out_dropped = exec->out_dropped,
                 .err_dropped = exec->err_dropped,
         };

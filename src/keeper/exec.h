@@ -83,7 +83,9 @@ typedef struct ExecStatus {
         const Failure *failure; /* why it was not started; NULL: it was */
         bool program_not_found; /* that is why */
         uint64_t cpu_time;
-        uint64_t peak_memory; /* bytes; 0: not known */
+        uint64_t peak_memory;        /* bytes; 0: not known */
+        uint64_t memory_kills;       /* processes of it that the kernel killed for want of memory */
+        uint64_t process_limit_hits; /* of the sandbox, while it ran */
         uint64_t out_dropped, err_dropped;
 } ExecStatus;
 

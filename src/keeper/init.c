@@ -23,6 +23,7 @@
 #include "base/fd.h"
 #include "keeper/fd-pass.h"
 #include "keeper/kept-sandbox.h"
+#include "keeper/limit-groups.h"
 #include "keeper/privileges.h"
 
 #define N_FDS (N_NAMESPACES + 1)
@@ -101,12 +102,16 @@ static int open_ptmx(int *ret_fd) {
 }
 
 /* What can be done while the keeper does its part. The network is the most costly of the namespaces. */
-static int set_up_first(const KeeperConfig *config, int fds[static N_NAMESPACES], const char **ret_what) {
+static int set_up_first(const KeptSandbox *sandbox, int fds[static N_NAMESPACES], const char **ret_what) {
+        *ret_what = "its limits";
+        int r = limit_groups_enter(sandbox, NULL);
+        if (r < 0)
+                return r;
         *ret_what = "a life of its own";
         umask(0);
         if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 || prctl(PR_SET_NAME, "init", 0, 0, 0) < 0)
                 return -errno;
-        int r = die_with_keeper();
+        r = die_with_keeper();
         if (r < 0)
                 return r;
         *ret_what = "its network";
@@ -116,7 +121,7 @@ static int set_up_first(const KeeperConfig *config, int fds[static N_NAMESPACES]
         if (r < 0)
                 return r;
         *ret_what = "its host name";
-        r = set_host_name(config->sandbox_id);
+        r = set_host_name(sandbox->config->sandbox_id);
         if (r < 0)
                 return r;
         *ret_what = "its namespaces";
@@ -124,9 +129,10 @@ static int set_up_first(const KeeperConfig *config, int fds[static N_NAMESPACES]
 }
 
 /* Makes the sandbox. @gid is the keeper's. @ret_what: what it is at, in case of failure. */
-static int set_up(const KeeperConfig *config, Rootfs *rootfs, int socket, gid_t gid, int fds[static N_FDS],
+static int set_up(const KeptSandbox *sandbox, Rootfs *rootfs, int socket, gid_t gid, int fds[static N_FDS],
                   const char **ret_what) {
-        int r = set_up_first(config, fds, ret_what);
+        const KeeperConfig *config = sandbox->config;
+        int r = set_up_first(sandbox, fds, ret_what);
         if (r < 0)
                 return r;
         *ret_what = "its files";
@@ -154,12 +160,12 @@ static int set_up(const KeeperConfig *config, Rootfs *rootfs, int socket, gid_t 
         return r < 0 ? r : filter_install(config);
 }
 
-void init_run(const KeeperConfig *config, Rootfs *rootfs, int socket, gid_t gid) {
+void init_run(const KeptSandbox *sandbox, Rootfs *rootfs, int socket, gid_t gid) {
         int fds[N_FDS];
         const char *what = "";
         InitReport report = {};
         signals_reset();
-        int r = set_up(config, rootfs, socket, gid, fds, &what);
+        int r = set_up(sandbox, rootfs, socket, gid, fds, &what);
         if (r < 0) {
                 report.error = -r;
                 (void) snprintf(report.what, sizeof(report.what), "%s", what);

@@ -4,7 +4,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "keeper/config.h"
+#include "keeper/kept-sandbox.h"
 #include "keeper/rootfs.h"
 
 /* The sandbox's PID 1: sets the sandbox up from within, then does nothing but be there. Its end is the sandbox's. */
@@ -18,4 +18,4 @@ typedef struct InitReport {
 
 /* The life of PID 1, in a process that was cloned into its namespaces by a keeper of the group @gid, but for those of
  * the network and of cgroups. Over @socket @rootfs is handed over when its uids are mapped. Ends with the keeper. */
-_Noreturn void init_run(const KeeperConfig *config, Rootfs *rootfs, int socket, gid_t gid) __attribute__((nonnull));
+_Noreturn void init_run(const KeptSandbox *sandbox, Rootfs *rootfs, int socket, gid_t gid) __attribute__((nonnull));

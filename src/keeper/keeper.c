@@ -20,6 +20,7 @@
 #include "keeper/loop.h"
 #include "model/reason.h"
 
+#define HIT_PAUSE NSEC_PER_SEC            /* between messages about a limit, which can be hit a million times in one */
 #define GIVE_UP_AFTER (10 * NSEC_PER_SEC) /* after the KILL, for processes that the kernel does not let go */
 
 /* Processes of an exec that has ended. */
@@ -31,6 +32,7 @@ struct LeftOver {
 };
 
 static void keeper_end_if_empty(Keeper *keeper);
+static void keeper_tell_process_hits(Keeper *keeper);
 
 static void keeper_set_state(Keeper *keeper, KeeperState state) {
         keeper->state = state;
@@ -57,7 +59,13 @@ static void list_append(Keeper *keeper, KeptExec *exec) {
 
 static void on_exec_changed(KeptExec *exec, void *user) {
         Keeper *keeper = user;
+        ExecStatus status;
 
+        kept_exec_status(exec, &status);
+        if (status.ended && status.memory_kills > 0)
+                keeper->events->limit_hit("memory_bytes", status.memory_kills, status.id, keeper->events->user);
+        if (status.ended && status.process_limit_hits > 0)
+                keeper_tell_process_hits(keeper);
         list_remove(keeper, exec);
         list_append(keeper, exec);
         keeper->events->changed(keeper->events->user);
@@ -121,11 +129,38 @@ static void on_left_over(ExecGroup *group, void *user) {
                 (void) exec_group_signal(group, SIGTERM);
 }
 
+/* ---- Too many processes ---- */
+
+static void on_process_alarm(void *user) {
+        Keeper *keeper = user;
+
+        keeper->process_alarm = alarm_free(keeper->process_alarm);
+        keeper_tell_process_hits(keeper);
+}
+
+static void keeper_tell_process_hits(Keeper *keeper) {
+        uint64_t hits = sandbox_process_limit_hits(keeper->sandbox);
+
+        if (hits <= keeper->process_hits || keeper->process_alarm)
+                return;
+
+        keeper->events->limit_hit("max_processes", hits - keeper->process_hits, "", keeper->events->user);
+        keeper->process_hits = hits;
+        keeper->process_alarm = alarm_new(keeper->loop, on_process_alarm, keeper);
+        alarm_set(keeper->process_alarm, HIT_PAUSE);
+}
+
+static void on_process_limit(void *user) {
+        keeper_tell_process_hits(user);
+}
+
 /* ---- The end ---- */
 
 static void keeper_end(Keeper *keeper) {
         keeper->stop_alarm = alarm_free(keeper->stop_alarm);
         keeper->init_watch = watch_free(keeper->init_watch);
+        keeper->process_watch = watch_free(keeper->process_watch);
+        keeper->process_alarm = alarm_free(keeper->process_alarm);
         for (LeftOver *left_over = keeper->left_over, *next; left_over; left_over = next) {
                 next = left_over->next;
                 left_over_free(left_over);
@@ -268,6 +303,10 @@ void keeper_build(Keeper *keeper) {
         keeper->owner.sandbox = keeper->sandbox;
         keeper->init_watch =
                 watch_new(keeper->loop, sandbox_init_pidfd(keeper->sandbox), UV_READABLE, on_init_ended, keeper);
+        if (sandbox_process_limit_fd(keeper->sandbox) >= 0)
+                keeper->process_watch = watch_new(keeper->loop, sandbox_process_limit_fd(keeper->sandbox),
+                                                  UV_PRIORITIZED, on_process_limit, keeper);
+        keeper->process_hits = sandbox_process_limit_hits(keeper->sandbox);
         log_info("sandbox runs", LOG_STR("sandbox", keeper->config->sandbox_id));
         keeper_set_state(keeper, KEEPER_RUNNING);
 }

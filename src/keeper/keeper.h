@@ -33,6 +33,8 @@ typedef enum KeeperState {
 typedef struct KeeperEvents {
         /* Something has a new number. */
         void (*changed)(void *user);
+        /* A limit, a field of KeeperLimits, took effect @count times; for the exec, or the sandbox as a whole (""). */
+        void (*limit_hit)(const char *limit, uint64_t count, const char *exec_id, void *user);
         /* Nothing is left of the sandbox, and the keeper has no more to do. */
         void (*gone)(void *user);
         void *user;
@@ -57,6 +59,10 @@ typedef struct Keeper {
         size_t n_execs;
         uint64_t n_changes;
         LeftOver *left_over;
+
+        uint64_t process_hits; /* that were told */
+        struct Watch *process_watch;
+        struct Alarm *process_alarm; /* until which nothing is told again; NULL: nothing was told for a while */
 
         bool ending; /* everything is to go */
         uint64_t stop_at;

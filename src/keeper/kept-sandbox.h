@@ -21,8 +21,17 @@ typedef enum SandboxNamespace {
         N_NAMESPACES,
 } SandboxNamespace;
 
+/* Where one controller limits the sandbox. */
+typedef struct LimitGroup {
+        int folder; /* -1: nowhere */
+        bool is_v2; /* it is the sandbox's cgroup: processes are born in it, or below */
+        int procs;  /* cgroup.procs in a v1 hierarchy, into which processes move themselves; or -1 */
+} LimitGroup;
+
 struct KeptSandbox {
         const KeeperConfig *config;
+        LimitGroup limits[N_CONTROLLERS];
+        int process_events; /* pids.events, or -1 */
         int init_pidfd;
         int namespaces[N_NAMESPACES];
         int ptmx;               /* of the sandbox's own devpts, with O_PATH */
@@ -33,9 +42,10 @@ struct KeptSandbox {
 
 struct ExecGroup {
         KeptSandbox *sandbox;
-        char *name;     /* of its cgroup */
-        int cgroup;     /* -1: there are none */
-        int events;     /* cgroup.events, or -1 */
+        char *name; /* of its cgroups */
+        int cgroup; /* -1: there are none */
+        int events; /* cgroup.events, or -1 */
+        LimitGroup memory;
         pid_t main_pid; /* 0: nothing was spawned yet */
 };
 

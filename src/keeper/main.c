@@ -45,6 +45,10 @@ static void on_changed(void *user) {
         service_keeper_changed(((Program *) user)->service);
 }
 
+static void on_limit_hit(const char *limit, uint64_t count, const char *exec_id, void *user) {
+        service_limit_hit(((Program *) user)->service, limit, count, exec_id);
+}
+
 static void on_drained(void *user) {
         uv_stop(&((Program *) user)->loop);
 }
@@ -100,7 +104,9 @@ static int start_server(Program *program, HutchError *err) {
 
 static int program_run(Program *program, HutchError *err) {
         _cleanup_(keeper_config_freep) KeeperConfig *config = NULL;
-        const KeeperEvents events = { .changed = on_changed, .gone = on_gone, .user = program };
+        const KeeperEvents events = {
+                .changed = on_changed, .limit_hit = on_limit_hit, .gone = on_gone, .user = program
+        };
         int r;
 
         r = keeper_config_read(CONFIG_FD, &config, err);

@@ -25,6 +25,7 @@
 #include "keeper/fd-pass.h"
 #include "keeper/init.h"
 #include "keeper/kept-sandbox.h"
+#include "keeper/limit-groups.h"
 #include "keeper/rootfs.h"
 
 #define NAMESPACES (CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS)
@@ -125,6 +126,8 @@ static int prepare_init(const KeptSandbox *sandbox, const Rootfs *rootfs, pid_t 
         int r = map_ids(sandbox->config, pid);
         if (r < 0)
                 return fail(err, r, "its uids");
+        /* Whoever takes too much memory, it is not PID 1 that goes. Without root it is not the least likely one. */
+        (void) write_process_file(pid, "oom_score_adj", "-1000");
         r = rootfs_make(rootfs, err);
         if (r < 0)
                 return r;
@@ -151,7 +154,7 @@ static int start_init(KeptSandbox *sandbox, Rootfs *rootfs, HutchError *err) {
                 return fail(err, pid, "its namespaces");
         if (pid == 0) {
                 (void) fd_close(ours);
-                init_run(sandbox->config, rootfs, its, gid);
+                init_run(sandbox, rootfs, its, gid);
         }
         fd_closep(&its);
         int r = prepare_init(sandbox, rootfs, pid, ours, err);
@@ -168,6 +171,9 @@ static int build(KeptSandbox *sandbox, HutchError *err) {
                 if (r < 0)
                         return fail(err, r, sandbox->config->cgroup);
         }
+        r = limit_groups_make(sandbox);
+        if (r < 0)
+                return fail(err, r, "its limits");
         r = start_init(sandbox, rootfs, err);
         if (r < 0)
                 return r;
@@ -181,6 +187,7 @@ int sandbox_build(const KeeperConfig *config, KeptSandbox **ret_sandbox, HutchEr
         sandbox->init_pidfd = sandbox->ptmx = sandbox->cgroup = sandbox->keeper_pids = -1;
         for (int i = 0; i < N_NAMESPACES; i++)
                 sandbox->namespaces[i] = -1;
+        limit_groups_init(sandbox);
 
         int r = build(sandbox, err);
         if (r < 0)
@@ -215,6 +222,7 @@ KeptSandbox *sandbox_destroy(KeptSandbox *sandbox) {
                 (void) setns(sandbox->keeper_pids, CLONE_NEWPID);
         if (sandbox->cgroup >= 0)
                 (void) cgroup_remove(AT_FDCWD, sandbox->config->cgroup, END_TIMEOUT);
+        limit_groups_remove(sandbox);
         for (int i = 0; i < N_NAMESPACES; i++)
                 fd_close(sandbox->namespaces[i]);
         fd_close(sandbox->init_pidfd);
@@ -253,11 +261,11 @@ void sandbox_get_usage(const KeptSandbox *sandbox, SandboxUsage *ret_usage) {
         if (cgroup >= 0) {
                 if (cgroup_read(cgroup, "cpu.stat", "usage_usec", &value) >= 0)
                         usage.cpu_time = value * NSEC_PER_USEC;
-                (void) cgroup_read(cgroup, "memory.current", NULL, &usage.memory_bytes);
-                (void) cgroup_read(cgroup, "memory.peak", NULL, &usage.memory_peak_bytes);
                 uint32_t threads = cgroup_count_threads(cgroup);
                 usage.processes = threads > 0 ? threads - 1 : 0;
         }
+        usage.memory_bytes = limit_group_memory(&sandbox->limits[CONTROLLER_MEMORY]);
+        usage.memory_peak_bytes = limit_group_memory_peak(&sandbox->limits[CONTROLLER_MEMORY]);
         *ret_usage = usage;
 }
 

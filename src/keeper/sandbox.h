@@ -63,6 +63,11 @@ typedef struct SandboxUsage {
 
 void sandbox_get_usage(const KeptSandbox *sandbox, SandboxUsage *ret_usage) __attribute__((nonnull));
 
+/* How often a process could not be made because there were as many as allowed, and a descriptor, borrowed, that polls
+ * with POLLPRI when it happened again since that was asked for. -1: there is none, and it is always 0. */
+uint64_t sandbox_process_limit_hits(const KeptSandbox *sandbox) __attribute__((nonnull));
+int sandbox_process_limit_fd(const KeptSandbox *sandbox) __attribute__((nonnull));
+
 /* Opens a new terminal of the sandbox, of that size. @ret_master does not block; @ret_slave is for SpawnPlan, to be
  * closed after sandbox_spawn(). The spawned process makes its user the terminal's owner. */
 int sandbox_open_terminal(KeptSandbox *sandbox, uint32_t rows, uint32_t columns, int *ret_master, int *ret_slave,
@@ -90,6 +95,9 @@ int exec_group_events_fd(const ExecGroup *group) __attribute__((nonnull));
 /* CPU time of all its processes so far, in nanoseconds, and the most memory they used. 0: not known. */
 uint64_t exec_group_cpu_time(const ExecGroup *group) __attribute__((nonnull));
 uint64_t exec_group_peak_memory(const ExecGroup *group) __attribute__((nonnull));
+
+/* How many of its processes the kernel killed for want of memory. */
+uint64_t exec_group_memory_kills(const ExecGroup *group) __attribute__((nonnull));
 
 /* Removes the group if it is empty and frees it, before the sandbox. When it is not, its processes run on, and go with
  * the sandbox. Takes NULL. Returns NULL. */

@@ -165,6 +165,20 @@ void service_keeper_changed(Service *service) {
                 }
 }
 
+void service_limit_hit(Service *service, const char *limit, uint64_t count, const char *exec_id) {
+        Hutch__Keeper__V1__WatchKeeperResponse response = HUTCH__KEEPER__V1__WATCH_KEEPER_RESPONSE__INIT;
+        Hutch__Keeper__V1__KeeperLimitHit hit = HUTCH__KEEPER__V1__KEEPER_LIMIT_HIT__INIT;
+
+        hit.limit = (char *) limit;
+        hit.count = count;
+        hit.exec_id = (char *) exec_id;
+        response.item_case = HUTCH__KEEPER__V1__WATCH_KEEPER_RESPONSE__ITEM_LIMIT_HIT;
+        response.limit_hit = &hit;
+        for (Waiter *watcher = service->watchers; watcher; watcher = watcher->next)
+                if (call_is_writable(watcher->call) && call_send_protobuf(watcher->call, &response.base) == -ENOMEM)
+                        call_finish(watcher->call, STATUS_RESOURCE_EXHAUSTED, "no memory");
+}
+
 void service_keeper_gone(Service *service) {
         Hutch__Keeper__V1__ShutdownResponse response = HUTCH__KEEPER__V1__SHUTDOWN_RESPONSE__INIT;
 

@@ -19,5 +19,9 @@ int service_add_methods(Service *service, MethodTable *table) __attribute__((non
 /* Something changed: tells watchers, and answers those who wait for an exec to start. */
 void service_keeper_changed(Service *service) __attribute__((nonnull));
 
+/* A limit was hit, as KeeperEvents has it: tells watchers. Who does not keep up is not told. */
+void service_limit_hit(Service *service, const char *limit, uint64_t count, const char *exec_id)
+        __attribute__((nonnull));
+
 /* Everything is over: answers those who wait for that, and ends all calls. */
 void service_keeper_gone(Service *service) __attribute__((nonnull));

@@ -27,6 +27,7 @@
 #include "base/fd.h"
 #include "base/strings.h"
 #include "keeper/kept-sandbox.h"
+#include "keeper/limit-groups.h"
 #include "keeper/privileges.h"
 #include "keeper/user.h"
 #include "model/environment.h"
@@ -224,7 +225,9 @@ static _Noreturn void child_run(const KeptSandbox *sandbox, const SpawnPlan *pla
  * keeper's child as well, and tells its pid through @pid_fd. */
 static _Noreturn void first_child_run(const KeptSandbox *sandbox, const SpawnPlan *plan, int error_fd, int pid_fd) {
         (void) prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
-        int r = enter(sandbox);
+        int r = limit_groups_enter(sandbox, plan->group);
+        if (r >= 0)
+                r = enter(sandbox);
         if (r >= 0 && setns(sandbox->namespaces[NAMESPACE_PID], CLONE_NEWPID) < 0)
                 r = -errno;
         if (r >= 0)
@@ -242,7 +245,10 @@ static pid_t spawn_direct(KeptSandbox *sandbox, const SpawnPlan *plan, int error
         if (pid != 0)
                 return pid;
         (void) prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
-        int r = enter(sandbox);
+        int r = limit_groups_enter(sandbox, plan->group);
+        if (r < 0)
+                child_fail(error_fd, SPAWN_STAGE_OTHER, r);
+        r = enter(sandbox);
         if (r < 0)
                 child_fail(error_fd, SPAWN_STAGE_ENTER, r);
         child_run(sandbox, plan, error_fd);

@@ -53,6 +53,51 @@ void   hutch__keeper__v1__keeper_config__free_unpacked
   assert(message->base.descriptor == &hutch__keeper__v1__keeper_config__descriptor);
   protobuf_c_message_free_unpacked ((ProtobufCMessage*)message, allocator);
 }
+void   hutch__keeper__v1__keeper_controllers__init
+                     (Hutch__Keeper__V1__KeeperControllers         *message)
+{
+  static const Hutch__Keeper__V1__KeeperControllers init_value = HUTCH__KEEPER__V1__KEEPER_CONTROLLERS__INIT;
+  *message = init_value;
+}
+size_t hutch__keeper__v1__keeper_controllers__get_packed_size
+                     (const Hutch__Keeper__V1__KeeperControllers *message)
+{
+  assert(message->base.descriptor == &hutch__keeper__v1__keeper_controllers__descriptor);
+  return protobuf_c_message_get_packed_size ((const ProtobufCMessage*)(message));
+}
+size_t hutch__keeper__v1__keeper_controllers__pack
+                     (const Hutch__Keeper__V1__KeeperControllers *message,
+                      uint8_t       *out)
+{
+  assert(message->base.descriptor == &hutch__keeper__v1__keeper_controllers__descriptor);
+  return protobuf_c_message_pack ((const ProtobufCMessage*)message, out);
+}
+size_t hutch__keeper__v1__keeper_controllers__pack_to_buffer
+                     (const Hutch__Keeper__V1__KeeperControllers *message,
+                      ProtobufCBuffer *buffer)
+{
+  assert(message->base.descriptor == &hutch__keeper__v1__keeper_controllers__descriptor);
+  return protobuf_c_message_pack_to_buffer ((const ProtobufCMessage*)message, buffer);
+}
+Hutch__Keeper__V1__KeeperControllers *
+       hutch__keeper__v1__keeper_controllers__unpack
+                     (ProtobufCAllocator  *allocator,
+                      size_t               len,
+                      const uint8_t       *data)
+{
+  return (Hutch__Keeper__V1__KeeperControllers *)
+     protobuf_c_message_unpack (&hutch__keeper__v1__keeper_controllers__descriptor,
+                                allocator, len, data);
+}
+void   hutch__keeper__v1__keeper_controllers__free_unpacked
+                     (Hutch__Keeper__V1__KeeperControllers *message,
+                      ProtobufCAllocator *allocator)
+{
+  if(!message)
+    return;
+  assert(message->base.descriptor == &hutch__keeper__v1__keeper_controllers__descriptor);
+  protobuf_c_message_free_unpacked ((ProtobufCMessage*)message, allocator);
+}
 void   hutch__keeper__v1__environment_variable__init
                      (Hutch__Keeper__V1__EnvironmentVariable         *message)
 {
@@ -1493,7 +1538,7 @@ void   hutch__keeper__v1__connect_response__free_unpacked
   assert(message->base.descriptor == &hutch__keeper__v1__connect_response__descriptor);
   protobuf_c_message_free_unpacked ((ProtobufCMessage*)message, allocator);
 }
-static const ProtobufCFieldDescriptor hutch__keeper__v1__keeper_config__field_descriptors[11] =
+static const ProtobufCFieldDescriptor hutch__keeper__v1__keeper_config__field_descriptors[12] =
 {
   {
     "sandbox_id",
@@ -1627,9 +1672,22 @@ static const ProtobufCFieldDescriptor hutch__keeper__v1__keeper_config__field_de
     0,             /* flags */
     0,NULL,NULL    /* reserved1,reserved2, etc */
   },
+  {
+    "controllers",
+    12,
+    PROTOBUF_C_LABEL_NONE,
+    PROTOBUF_C_TYPE_MESSAGE,
+    0,   /* quantifier_offset */
+    offsetof(Hutch__Keeper__V1__KeeperConfig, controllers),
+    &hutch__keeper__v1__keeper_controllers__descriptor,
+    NULL,
+    0,             /* flags */
+    0,NULL,NULL    /* reserved1,reserved2, etc */
+  },
 };
 static const unsigned hutch__keeper__v1__keeper_config__field_indices_by_name[] = {
   3,   /* field[3] = cgroup */
+  11,   /* field[11] = controllers */
   2,   /* field[2] = layers */
   7,   /* field[7] = limits */
   4,   /* field[4] = mounts */
@@ -1644,7 +1702,7 @@ static const unsigned hutch__keeper__v1__keeper_config__field_indices_by_name[] 
 static const ProtobufCIntRange hutch__keeper__v1__keeper_config__number_ranges[1 + 1] =
 {
   { 1, 0 },
-  { 0, 11 }
+  { 0, 12 }
 };
 const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_config__descriptor =
 {
@@ -1654,11 +1712,75 @@ const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_config__descriptor =
   "Hutch__Keeper__V1__KeeperConfig",
   "hutch.keeper.v1",
   sizeof(Hutch__Keeper__V1__KeeperConfig),
-  11,
+  12,
   hutch__keeper__v1__keeper_config__field_descriptors,
   hutch__keeper__v1__keeper_config__field_indices_by_name,
   1,  hutch__keeper__v1__keeper_config__number_ranges,
   (ProtobufCMessageInit) hutch__keeper__v1__keeper_config__init,
+  NULL,NULL,NULL    /* reserved[123] */
+};
+static const ProtobufCFieldDescriptor hutch__keeper__v1__keeper_controllers__field_descriptors[3] =
+{
+  {
+    "cpu",
+    1,
+    PROTOBUF_C_LABEL_NONE,
+    PROTOBUF_C_TYPE_STRING,
+    0,   /* quantifier_offset */
+    offsetof(Hutch__Keeper__V1__KeeperControllers, cpu),
+    NULL,
+    &protobuf_c_empty_string,
+    0,             /* flags */
+    0,NULL,NULL    /* reserved1,reserved2, etc */
+  },
+  {
+    "memory",
+    2,
+    PROTOBUF_C_LABEL_NONE,
+    PROTOBUF_C_TYPE_STRING,
+    0,   /* quantifier_offset */
+    offsetof(Hutch__Keeper__V1__KeeperControllers, memory),
+    NULL,
+    &protobuf_c_empty_string,
+    0,             /* flags */
+    0,NULL,NULL    /* reserved1,reserved2, etc */
+  },
+  {
+    "pids",
+    3,
+    PROTOBUF_C_LABEL_NONE,
+    PROTOBUF_C_TYPE_STRING,
+    0,   /* quantifier_offset */
+    offsetof(Hutch__Keeper__V1__KeeperControllers, pids),
+    NULL,
+    &protobuf_c_empty_string,
+    0,             /* flags */
+    0,NULL,NULL    /* reserved1,reserved2, etc */
+  },
+};
+static const unsigned hutch__keeper__v1__keeper_controllers__field_indices_by_name[] = {
+  0,   /* field[0] = cpu */
+  1,   /* field[1] = memory */
+  2,   /* field[2] = pids */
+};
+static const ProtobufCIntRange hutch__keeper__v1__keeper_controllers__number_ranges[1 + 1] =
+{
+  { 1, 0 },
+  { 0, 3 }
+};
+const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_controllers__descriptor =
+{
+  PROTOBUF_C__MESSAGE_DESCRIPTOR_MAGIC,
+  "hutch.keeper.v1.KeeperControllers",
+  "KeeperControllers",
+  "Hutch__Keeper__V1__KeeperControllers",
+  "hutch.keeper.v1",
+  sizeof(Hutch__Keeper__V1__KeeperControllers),
+  3,
+  hutch__keeper__v1__keeper_controllers__field_descriptors,
+  hutch__keeper__v1__keeper_controllers__field_indices_by_name,
+  1,  hutch__keeper__v1__keeper_controllers__number_ranges,
+  (ProtobufCMessageInit) hutch__keeper__v1__keeper_controllers__init,
   NULL,NULL,NULL    /* reserved[123] */
 };
 static const ProtobufCFieldDescriptor hutch__keeper__v1__environment_variable__field_descriptors[2] =
@@ -2245,7 +2367,7 @@ const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_exec__descriptor =
   (ProtobufCMessageInit) hutch__keeper__v1__keeper_exec__init,
   NULL,NULL,NULL    /* reserved[123] */
 };
-static const ProtobufCFieldDescriptor hutch__keeper__v1__keeper_exec_end__field_descriptors[10] =
+static const ProtobufCFieldDescriptor hutch__keeper__v1__keeper_exec_end__field_descriptors[11] =
 {
   {
     "end_time",
@@ -2367,6 +2489,18 @@ static const ProtobufCFieldDescriptor hutch__keeper__v1__keeper_exec_end__field_
     0,             /* flags */
     0,NULL,NULL    /* reserved1,reserved2, etc */
   },
+  {
+    "process_limit_hits",
+    11,
+    PROTOBUF_C_LABEL_NONE,
+    PROTOBUF_C_TYPE_UINT64,
+    0,   /* quantifier_offset */
+    offsetof(Hutch__Keeper__V1__KeeperExecEnd, process_limit_hits),
+    NULL,
+    NULL,
+    0,             /* flags */
+    0,NULL,NULL    /* reserved1,reserved2, etc */
+  },
 };
 static const unsigned hutch__keeper__v1__keeper_exec_end__field_indices_by_name[] = {
   1,   /* field[1] = cause */
@@ -2375,6 +2509,7 @@ static const unsigned hutch__keeper__v1__keeper_exec_end__field_indices_by_name[
   3,   /* field[3] = failure */
   6,   /* field[6] = out_of_memory */
   5,   /* field[5] = peak_memory_bytes */
+  10,   /* field[10] = process_limit_hits */
   9,   /* field[9] = program_not_found */
   8,   /* field[8] = stderr_dropped_bytes */
   7,   /* field[7] = stdout_dropped_bytes */
@@ -2383,7 +2518,7 @@ static const unsigned hutch__keeper__v1__keeper_exec_end__field_indices_by_name[
 static const ProtobufCIntRange hutch__keeper__v1__keeper_exec_end__number_ranges[1 + 1] =
 {
   { 1, 0 },
-  { 0, 10 }
+  { 0, 11 }
 };
 const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_exec_end__descriptor =
 {
@@ -2393,7 +2528,7 @@ const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_exec_end__descriptor 
   "Hutch__Keeper__V1__KeeperExecEnd",
   "hutch.keeper.v1",
   sizeof(Hutch__Keeper__V1__KeeperExecEnd),
-  10,
+  11,
   hutch__keeper__v1__keeper_exec_end__field_descriptors,
   hutch__keeper__v1__keeper_exec_end__field_indices_by_name,
   1,  hutch__keeper__v1__keeper_exec_end__number_ranges,

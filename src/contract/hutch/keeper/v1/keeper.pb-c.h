@@ -19,6 +19,7 @@ PROTOBUF_C__BEGIN_DECLS
 #include "google/protobuf/timestamp.pb-c.h"
 
 typedef struct Hutch__Keeper__V1__KeeperConfig Hutch__Keeper__V1__KeeperConfig;
+typedef struct Hutch__Keeper__V1__KeeperControllers Hutch__Keeper__V1__KeeperControllers;
 typedef struct Hutch__Keeper__V1__EnvironmentVariable Hutch__Keeper__V1__EnvironmentVariable;
 typedef struct Hutch__Keeper__V1__KeeperMount Hutch__Keeper__V1__KeeperMount;
 typedef struct Hutch__Keeper__V1__KeeperLimits Hutch__Keeper__V1__KeeperLimits;
@@ -171,10 +172,39 @@ struct  Hutch__Keeper__V1__KeeperConfig
    * everything that their user may.
    */
   ProtobufCBinaryData seccomp_filter;
+  /*
+   * Where limits are enforced.
+   */
+  Hutch__Keeper__V1__KeeperControllers *controllers;
 };
 #define HUTCH__KEEPER__V1__KEEPER_CONFIG__INIT \
  { PROTOBUF_C_MESSAGE_INIT (&hutch__keeper__v1__keeper_config__descriptor) \
-    , (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string, 0,NULL, (char *)protobuf_c_empty_string, 0,NULL, 0, 0, NULL, (char *)protobuf_c_empty_string, NULL, {0,NULL} }
+    , (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string, 0,NULL, (char *)protobuf_c_empty_string, 0,NULL, 0, 0, NULL, (char *)protobuf_c_empty_string, NULL, {0,NULL}, NULL }
+
+
+/*
+ * The folders of a sandbox, by controller, for the keeper to make: `cgroup` where the v2 tree has the controller, else
+ * one in a v1 hierarchy. Empty: there is no such controller here.
+ */
+struct  Hutch__Keeper__V1__KeeperControllers
+{
+  ProtobufCMessage base;
+  /*
+   * Of cpu_millis and cpu_weight.
+   */
+  char *cpu;
+  /*
+   * Of memory_bytes.
+   */
+  char *memory;
+  /*
+   * Of max_processes.
+   */
+  char *pids;
+};
+#define HUTCH__KEEPER__V1__KEEPER_CONTROLLERS__INIT \
+ { PROTOBUF_C_MESSAGE_INIT (&hutch__keeper__v1__keeper_controllers__descriptor) \
+    , (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string }
 
 
 /*
@@ -436,10 +466,14 @@ struct  Hutch__Keeper__V1__KeeperExecEnd
    * Whether it was not started because there is no such program.
    */
   protobuf_c_boolean program_not_found;
+  /*
+   * How often, while it ran, a process of its sandbox could not be made because there were as many as allowed.
+   */
+  uint64_t process_limit_hits;
 };
 #define HUTCH__KEEPER__V1__KEEPER_EXEC_END__INIT \
  { PROTOBUF_C_MESSAGE_INIT (&hutch__keeper__v1__keeper_exec_end__descriptor) \
-    , NULL, HUTCH__KEEPER__V1__KEEPER_END_CAUSE__KEEPER_END_CAUSE_UNSPECIFIED, 0, NULL, NULL, 0, 0, 0, 0, 0 }
+    , NULL, HUTCH__KEEPER__V1__KEEPER_END_CAUSE__KEEPER_END_CAUSE_UNSPECIFIED, 0, NULL, NULL, 0, 0, 0, 0, 0, 0 }
 
 
 /*
@@ -978,6 +1012,25 @@ Hutch__Keeper__V1__KeeperConfig *
                       const uint8_t       *data);
 void   hutch__keeper__v1__keeper_config__free_unpacked
                      (Hutch__Keeper__V1__KeeperConfig *message,
+                      ProtobufCAllocator *allocator);
+/* Hutch__Keeper__V1__KeeperControllers methods */
+void   hutch__keeper__v1__keeper_controllers__init
+                     (Hutch__Keeper__V1__KeeperControllers         *message);
+size_t hutch__keeper__v1__keeper_controllers__get_packed_size
+                     (const Hutch__Keeper__V1__KeeperControllers   *message);
+size_t hutch__keeper__v1__keeper_controllers__pack
+                     (const Hutch__Keeper__V1__KeeperControllers   *message,
+                      uint8_t             *out);
+size_t hutch__keeper__v1__keeper_controllers__pack_to_buffer
+                     (const Hutch__Keeper__V1__KeeperControllers   *message,
+                      ProtobufCBuffer     *buffer);
+Hutch__Keeper__V1__KeeperControllers *
+       hutch__keeper__v1__keeper_controllers__unpack
+                     (ProtobufCAllocator  *allocator,
+                      size_t               len,
+                      const uint8_t       *data);
+void   hutch__keeper__v1__keeper_controllers__free_unpacked
+                     (Hutch__Keeper__V1__KeeperControllers *message,
                       ProtobufCAllocator *allocator);
 /* Hutch__Keeper__V1__EnvironmentVariable methods */
 void   hutch__keeper__v1__environment_variable__init
@@ -1592,6 +1645,9 @@ void   hutch__keeper__v1__connect_response__free_unpacked
 typedef void (*Hutch__Keeper__V1__KeeperConfig_Closure)
                  (const Hutch__Keeper__V1__KeeperConfig *message,
                   void *closure_data);
+typedef void (*Hutch__Keeper__V1__KeeperControllers_Closure)
+                 (const Hutch__Keeper__V1__KeeperControllers *message,
+                  void *closure_data);
 typedef void (*Hutch__Keeper__V1__EnvironmentVariable_Closure)
                  (const Hutch__Keeper__V1__EnvironmentVariable *message,
                   void *closure_data);
@@ -1808,6 +1864,7 @@ void hutch__keeper__v1__keeper_service__connect(ProtobufCService *service,
 extern const ProtobufCEnumDescriptor    hutch__keeper__v1__keeper_state__descriptor;
 extern const ProtobufCEnumDescriptor    hutch__keeper__v1__keeper_end_cause__descriptor;
 extern const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_config__descriptor;
+extern const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_controllers__descriptor;
 extern const ProtobufCMessageDescriptor hutch__keeper__v1__environment_variable__descriptor;
 extern const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_mount__descriptor;
 extern const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_limits__descriptor;

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What lives here: the files of controllers, of both versions of cgroups. What does not: folders as such (cgroup.c),
+ * and what becomes of a limit that was hit (exec.c, keeper.c). */
+
+#include "keeper/limit-groups.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/strings.h"
+#include "keeper/cgroup.h"
+
+#define CPU_PERIOD_USEC 100000
+#define REMOVE_TIMEOUT 0 /* there is nothing in them */
+
+void limit_group_init(LimitGroup *group) {
+        *group = (LimitGroup){ .folder = -1, .procs = -1 };
+}
+
+void limit_groups_init(KeptSandbox *sandbox) {
+        for (int i = 0; i < N_CONTROLLERS; i++)
+                limit_group_init(&sandbox->limits[i]);
+        sandbox->process_events = -1;
+}
+
+static void limit_group_close(LimitGroup *group) {
+        fd_close(group->folder);
+        fd_close(group->procs);
+        limit_group_init(group);
+}
+
+static int duplicate(int fd, int *ret_fd) {
+        int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+        if (copy < 0)
+                return -errno;
+        *ret_fd = copy;
+        return 0;
+}
+
+static int open_procs(LimitGroup *group) {
+        group->procs = openat(group->folder, "cgroup.procs", O_WRONLY | O_CLOEXEC);
+        return group->procs < 0 ? -errno : 0;
+}
+
+/* ---- Limits ---- */
+
+static int set_number(const LimitGroup *group, const char *file, uint64_t value) {
+        char text[32];
+        (void) snprintf(text, sizeof(text), "%" PRIu64, value);
+        return cgroup_write(group->folder, file, text);
+}
+
+static int limit_cpu(const LimitGroup *group, const KeeperConfig *config) {
+        uint64_t quota = (uint64_t) config->cpu_millis * (CPU_PERIOD_USEC / 1000);
+        int r = 0;
+        if (quota > 0 && group->is_v2) {
+                char text[64];
+                (void) snprintf(text, sizeof(text), "%" PRIu64 " %d", quota, CPU_PERIOD_USEC);
+                r = cgroup_write(group->folder, "cpu.max", text);
+        } else if (quota > 0) {
+                r = set_number(group, "cpu.cfs_period_us", CPU_PERIOD_USEC);
+                if (r >= 0)
+                        r = set_number(group, "cpu.cfs_quota_us", quota);
+        }
+        if (r < 0 || config->cpu_weight == 0)
+                return r;
+        /* What is 100 in v2 is 1024 in v1. */
+        return group->is_v2 ? set_number(group, "cpu.weight", config->cpu_weight)
+                            : set_number(group, "cpu.shares", (uint64_t) config->cpu_weight * 1024 / 100);
+}
+
+static int limit_memory(const LimitGroup *group, const KeeperConfig *config) {
+        if (config->memory_bytes == 0)
+                return 0;
+        int r = set_number(group, group->is_v2 ? "memory.max" : "memory.limit_in_bytes", config->memory_bytes);
+        if (r < 0)
+                return r;
+        /* No swap beyond it. Kernels that cannot swap have neither of these files. */
+        r = group->is_v2 ? set_number(group, "memory.swap.max", 0)
+                         : set_number(group, "memory.memsw.limit_in_bytes", config->memory_bytes);
+        return r == -ENOENT ? 0 : r;
+}
+
+static int limit_processes(const LimitGroup *group, const KeeperConfig *config) {
+        /* PID 1 is not counted. */
+        return config->max_processes == 0 ? 0 : set_number(group, "pids.max", (uint64_t) config->max_processes + 1);
+}
+
+static int (*const limit_functions[N_CONTROLLERS])(const LimitGroup *group, const KeeperConfig *config) = {
+        [CONTROLLER_CPU] = limit_cpu,
+        [CONTROLLER_MEMORY] = limit_memory,
+        [CONTROLLER_PIDS] = limit_processes,
+};
+
+/* ---- The sandbox's ---- */
+
+/* The group of a controller before @i that is in the same hierarchy; NULL: there is none. */
+static const LimitGroup *find_shared(const KeptSandbox *sandbox, int i) {
+        for (int j = 0; j < i; j++)
+                if (sandbox->limits[j].folder >= 0 &&
+                    str_equal(sandbox->config->controllers[j], sandbox->config->controllers[i]))
+                        return &sandbox->limits[j];
+        return NULL;
+}
+
+static int make_group(KeptSandbox *sandbox, int i) {
+        LimitGroup *group = &sandbox->limits[i];
+        const char *path = sandbox->config->controllers[i];
+        group->is_v2 = sandbox->cgroup >= 0 && str_equal(path, sandbox->config->cgroup);
+        if (group->is_v2)
+                return duplicate(sandbox->cgroup, &group->folder);
+        const LimitGroup *shared = find_shared(sandbox, i);
+        if (shared)
+                return duplicate(shared->folder, &group->folder);
+        int r = cgroup_make(path, &group->folder);
+        return r < 0 ? r : open_procs(group);
+}
+
+int limit_groups_make(KeptSandbox *sandbox) {
+        for (int i = 0; i < N_CONTROLLERS; i++) {
+                LimitGroup *group = &sandbox->limits[i];
+                if (!sandbox->config->controllers[i])
+                        continue;
+                int r = make_group(sandbox, i);
+                if (r >= 0)
+                        r = limit_functions[i](group, sandbox->config);
+                if (r >= 0 && i == CONTROLLER_MEMORY && group->is_v2)
+                        r = cgroup_write(group->folder, "cgroup.subtree_control", "+memory");
+                if (r < 0)
+                        return r;
+        }
+        if (sandbox->limits[CONTROLLER_PIDS].folder >= 0)
+                sandbox->process_events =
+                        openat(sandbox->limits[CONTROLLER_PIDS].folder, "pids.events", O_RDONLY | O_CLOEXEC);
+        return 0;
+}
+
+void limit_groups_remove(KeptSandbox *sandbox) {
+        for (int i = 0; i < N_CONTROLLERS; i++) {
+                if (sandbox->limits[i].procs >= 0)
+                        (void) cgroup_remove(AT_FDCWD, sandbox->config->controllers[i], REMOVE_TIMEOUT);
+                limit_group_close(&sandbox->limits[i]);
+        }
+        sandbox->process_events = fd_close(sandbox->process_events);
+}
+
+int limit_groups_enter(const KeptSandbox *sandbox, const ExecGroup *exec) {
+        for (int i = 0; i < N_CONTROLLERS; i++) {
+                int procs = exec && i == CONTROLLER_MEMORY ? exec->memory.procs : sandbox->limits[i].procs;
+                int r = procs < 0 ? 0 : fd_write_all(procs, "0", 1);
+                if (r < 0)
+                        return r;
+        }
+        return 0;
+}
+
+uint64_t sandbox_process_limit_hits(const KeptSandbox *sandbox) {
+        /* Reading this descriptor is also what makes it poll for the next change. */
+        char text[256];
+        ssize_t n = sandbox->process_events < 0 ? -1 : pread(sandbox->process_events, text, sizeof(text) - 1, 0);
+        if (n < 0)
+                return 0;
+        text[n] = '\0';
+        return str_has_prefix(text, "max ") ? strtoull(text + strlen("max "), NULL, 10) : 0;
+}
+
+int sandbox_process_limit_fd(const KeptSandbox *sandbox) {
+        return sandbox->process_events;
+}
+
+/* ---- An exec's ---- */
+
+int limit_group_add_exec(ExecGroup *exec) {
+        const LimitGroup *above = &exec->sandbox->limits[CONTROLLER_MEMORY];
+        LimitGroup *group = &exec->memory;
+        if (above->folder < 0)
+                return 0;
+        group->is_v2 = above->is_v2;
+        if (group->is_v2) {
+                int r = duplicate(exec->cgroup, &group->folder);
+                /* An exec that lost one of its processes is not what it was. */
+                return r < 0 ? r : cgroup_write(group->folder, "memory.oom.group", "1");
+        }
+        int r = cgroup_add(above->folder, exec->name, &group->folder);
+        return r < 0 ? r : open_procs(group);
+}
+
+void limit_group_remove_exec(ExecGroup *exec) {
+        if (exec->memory.folder >= 0 && !exec->memory.is_v2)
+                (void) unlinkat(exec->sandbox->limits[CONTROLLER_MEMORY].folder, exec->name, AT_REMOVEDIR);
+        limit_group_close(&exec->memory);
+}
+
+/* ---- Use ---- */
+
+static uint64_t read_number(const LimitGroup *group, const char *v2_file, const char *v1_file, const char *key) {
+        uint64_t value;
+        if (group->folder < 0 || cgroup_read(group->folder, group->is_v2 ? v2_file : v1_file, key, &value) < 0)
+                return 0;
+        return value;
+}
+
+uint64_t limit_group_memory(const LimitGroup *group) {
+        return read_number(group, "memory.current", "memory.usage_in_bytes", NULL);
+}
+
+uint64_t limit_group_memory_peak(const LimitGroup *group) {
+        return read_number(group, "memory.peak", "memory.max_usage_in_bytes", NULL);
+}
+
+uint64_t limit_group_memory_kills(const LimitGroup *group) {
+        return read_number(group, "memory.events", "memory.oom_control", "oom_kill");
+}

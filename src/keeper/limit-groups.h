@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <stdint.h>
+
+#include "keeper/kept-sandbox.h"
+
+/* What limits a sandbox's memory, CPU and processes: its cgroup, where the v2 tree has the controllers, and folders in
+ * v1 hierarchies otherwise. The limits are the sandbox's. Only memory is told apart by execs: for each there is a group
+ * below the sandbox's, so that it is known who ran out of it.
+ *
+ * Processes are born into v2 cgroups. Into those of v1 they move themselves, as the first thing they do, through
+ * descriptors that the keeper has opened: so what they may is what the keeper may. */
+
+/* Sets all to none. */
+void limit_group_init(LimitGroup *group) __attribute__((nonnull));
+void limit_groups_init(KeptSandbox *sandbox) __attribute__((nonnull));
+
+/* Makes the sandbox's groups, when its cgroup is there, and sets its limits. */
+int limit_groups_make(KeptSandbox *sandbox) __attribute__((nonnull));
+
+/* Removes them, when no process is left, and closes everything. */
+void limit_groups_remove(KeptSandbox *sandbox) __attribute__((nonnull));
+
+/* Moves the calling process into them, for an exec or, with NULL, as PID 1. */
+int limit_groups_enter(const KeptSandbox *sandbox, const ExecGroup *exec) __attribute__((nonnull(1)));
+
+/* Makes an exec's group, and removes it, when it is empty. */
+int limit_group_add_exec(ExecGroup *exec) __attribute__((nonnull));
+void limit_group_remove_exec(ExecGroup *exec) __attribute__((nonnull));
+
+/* Of a group that limits memory: bytes now, bytes at most so far, processes killed for want of it. 0: not known. */
+uint64_t limit_group_memory(const LimitGroup *group) __attribute__((nonnull));
+uint64_t limit_group_memory_peak(const LimitGroup *group) __attribute__((nonnull));
+uint64_t limit_group_memory_kills(const LimitGroup *group) __attribute__((nonnull));
