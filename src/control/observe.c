@@ -258,6 +258,25 @@ static ExecInput read_end(const Exec *exec, const RuntimeExecEnd *end, ExecResul
         return EXEC_OBSERVED_EXITED;
 }
 
+/* Adds to what is said of the end. */
+static void add_message(ExecResult *result, const char *text) {
+        char message[EXEC_MESSAGE_MAX + 1];
+
+        (void) snprintf(message, sizeof message, "%.128s%s%s", result->message, *result->message ? "; " : "", text);
+        set_message(result, message);
+}
+
+static void tell_process_limit(const Exec *exec, const RuntimeExecEnd *end, ExecResult *result) {
+        char text[120];
+
+        if (end->process_limit_hits == 0)
+                return;
+
+        (void) snprintf(text, sizeof text, "while it ran its sandbox reached the limit of %" PRIu32 " processes",
+                        exec->sandbox->record.spec->limits.max_processes);
+        add_message(result, text);
+}
+
 /* Output beyond its limit is told in words, and by an event before that of the end. */
 static void tell_truncated(Exec *exec, ExecResult *result) {
         Event event = {
@@ -267,15 +286,14 @@ static void tell_truncated(Exec *exec, ExecResult *result) {
                 .limit_value = exec->record.spec->output_limit,
                 .limit_count = 1,
         };
-        char message[EXEC_MESSAGE_MAX + 1];
+        char text[120];
 
         if (result->out.dropped == 0 && result->err.dropped == 0)
                 return;
 
-        (void) snprintf(message, sizeof message,
-                        "%.128s%sit wrote more than the %" PRIu64 " bytes that are kept of a stream", result->message,
-                        *result->message ? "; " : "", event.limit_value);
-        set_message(result, message);
+        (void) snprintf(text, sizeof text, "it wrote more than the %" PRIu64 " bytes that are kept of a stream",
+                        event.limit_value);
+        add_message(result, text);
         event_add(exec->sandbox, &event, NULL);
 }
 
@@ -294,6 +312,7 @@ static void on_exec_ended(void *user, const char *exec_id, const RuntimeExecEnd 
         if (end->cause != RUNTIME_END_NOT_STARTED)
                 exec_observe_started(exec, exec->record.end_time);
         input = read_end(exec, end, &result);
+        tell_process_limit(exec, end, &result);
         tell_truncated(exec, &result);
         (void) exec_apply(exec, input, &result, NULL, NULL);
 }

@@ -39,6 +39,7 @@ typedef struct RuntimeExecEnd {
         const HutchError *failure; /* why it was not started; else NULL */
         bool program_not_found;    /* that is why */
         bool out_of_memory;
+        uint64_t process_limit_hits; /* of the sandbox, while it ran */
         StreamSummary out, err;
         uint64_t cpu_time;
         uint64_t peak_memory; /* 0: not known */

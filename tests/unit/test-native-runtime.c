@@ -249,7 +249,7 @@ static int remove_entry(const char *path, const struct stat *status, int type, s
 static void cgroup_path(const Fixture *fixture, const char *id, char *path, size_t size) {
         char *own = NULL;
 
-        if (cgroup_find_own(&own, NULL) < 0)
+        if (cgroup_find_own(NULL, &own, NULL) < 0)
                 own = xstrdup("/nonexistent");
         snprintf(path, size, "%s/hutch-%s/%s", own, fixture->instance, id);
         free(own);
@@ -920,13 +920,13 @@ static void cgroups_are_found_where_they_are_mounted(void **state) {
         char *path = NULL;
 
         (void) state;
-        assert_int_equal(cgroup_parse_own((char[sizeof(mounts)]){ 0 }, (char[]){ "0::/x\n" }, &path), -ENOENT);
+        assert_int_equal(cgroup_parse_own((char[sizeof(mounts)]){ 0 }, (char[]){ "0::/x\n" }, NULL, &path), -ENOENT);
         for (int i = 0; i < 3; i++) {
                 _cleanup_free_ char *copy = xstrdup(mounts);
                 char *const own[] = { xstrdup("4:memory:/m\n0::/outer/in\n"), xstrdup("0::/outer\n"),
                                       xstrdup("0::/outermost\n") };
                 static const char *const expected[] = { "/mnt/a b/in", "/mnt/a b", NULL };
-                int r = cgroup_parse_own(copy, own[i], &path);
+                int r = cgroup_parse_own(copy, own[i], NULL, &path);
 
                 assert_int_equal(r, expected[i] ? 0 : -ENOENT);
                 if (expected[i]) {

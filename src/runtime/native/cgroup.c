@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -68,11 +69,33 @@ static void unescape(char *text) {
         *to = '\0';
 }
 
-/* Reads a line of mountinfo: which part of the tree is mounted where, when it is a tree of version 2. */
-static bool parse_mount(char *line, char **ret_root, char **ret_target) {
+/* Whether the list @names, with commas, has @name. */
+static bool list_has(const char *names, const char *name) {
+        size_t len = strlen(name);
+
+        for (; names; names = strchr(names, ',')) {
+                names += *names == ',';
+                if (strncmp(names, name, len) == 0 && (names[len] == ',' || names[len] == '\0'))
+                        return true;
+        }
+        return false;
+}
+
+/* Whether @text, the part of a line of mountinfo behind the separator, is of the hierarchy with @controller, or of the
+ * tree of version 2. */
+static bool is_mount_of(const char *text, const char *controller) {
+        const char *options = strrchr(text, ' ');
+
+        if (!controller)
+                return str_has_prefix(text, "cgroup2 ");
+        return str_has_prefix(text, "cgroup ") && list_has(options + 1, controller);
+}
+
+/* Reads a line of mountinfo: which part of the tree is mounted where, when it is the one that is looked for. */
+static bool parse_mount(char *line, const char *controller, char **ret_root, char **ret_target) {
         char *fields[5], *separator = strstr(line, " - "), *rest = line;
 
-        if (!separator || !str_has_prefix(separator + 3, "cgroup2 "))
+        if (!separator || !is_mount_of(separator + 3, controller))
                 return false;
 
         *separator = '\0';
@@ -95,13 +118,23 @@ static const char *path_below(const char *path, const char *root) {
         return strncmp(path, root, len) == 0 && (path[len] == '/' || path[len] == '\0') ? path + len : NULL;
 }
 
-int cgroup_parse_own(char *mounts, char *cgroups, char **ret_path) {
-        const char *own = NULL;
+/* Finds the daemon's own cgroup in the hierarchy, as the kernel calls it: NUMBER:CONTROLLERS:PATH. */
+static const char *find_path(char *cgroups, const char *controller) {
         char *line;
 
-        while ((line = strsep(&cgroups, "\n")))
-                if (str_has_prefix(line, "0::/"))
-                        own = line + 3;
+        while ((line = strsep(&cgroups, "\n"))) {
+                const char *number = strsep(&line, ":"), *names = strsep(&line, ":");
+
+                if (line && (controller ? list_has(names, controller) : str_equal(number, "0")))
+                        return line;
+        }
+        return NULL;
+}
+
+int cgroup_parse_own(char *mounts, char *cgroups, const char *controller, char **ret_path) {
+        const char *own = find_path(cgroups, controller);
+        char *line;
+
         if (!own)
                 return -ENOENT;
 
@@ -109,7 +142,7 @@ int cgroup_parse_own(char *mounts, char *cgroups, char **ret_path) {
                 char *root, *target;
                 const char *below;
 
-                if (!parse_mount(line, &root, &target))
+                if (!parse_mount(line, controller, &root, &target))
                         continue;
                 below = path_below(own, root);
                 if (!below)
@@ -122,15 +155,30 @@ int cgroup_parse_own(char *mounts, char *cgroups, char **ret_path) {
         return -ENOENT;
 }
 
-int cgroup_find_own(char **ret_path, HutchError *err) {
+int cgroup_find_own(const char *controller, char **ret_path, HutchError *err) {
         _cleanup_free_ char *mounts = read_file("/proc/self/mountinfo");
         _cleanup_free_ char *cgroups = mounts ? read_file("/proc/self/cgroup") : NULL;
-        int r = cgroups ? cgroup_parse_own(mounts, cgroups, ret_path) : -errno;
+        int r = cgroups ? cgroup_parse_own(mounts, cgroups, controller, ret_path) : -errno;
 
         if (r < 0)
-                return reason_set(err, r, REASON_RUNTIME_UNAVAILABLE, "found no cgroup of version 2: %s", strerror(-r));
+                return reason_set(err, r, REASON_RUNTIME_UNAVAILABLE, "found no cgroup of %s: %s",
+                                  controller ? controller : "version 2", strerror(-r));
 
         return 0;
+}
+
+int cgroup_favor_moves(void) {
+        _cleanup_close_ int context = fsopen("cgroup", FSOPEN_CLOEXEC);
+        int mount;
+
+        if (context < 0 || fsconfig(context, FSCONFIG_SET_FLAG, "none", NULL, 0) < 0 ||
+            fsconfig(context, FSCONFIG_SET_STRING, "name", "hutch", 0) < 0 ||
+            fsconfig(context, FSCONFIG_SET_FLAG, "favordynmods", NULL, 0) < 0 ||
+            fsconfig(context, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
+                return -errno;
+
+        mount = fsmount(context, FSMOUNT_CLOEXEC, 0);
+        return mount < 0 ? -errno : mount;
 }
 
 /* Removes the cgroup @name, which may be populated, and all below it. */

@@ -15,13 +15,27 @@
 #define UID_RANGE_FIRST 0x70000000u
 #define UID_RANGE_SIZE 65536u
 
+/* The folder of the sandbox for a controller, which the caller frees; NULL: there is no such controller. */
+static char *controller_folder(const NativeRuntime *runtime, int controller, const char *id) {
+        char *path;
+
+        if (!runtime->controllers[controller].parent)
+                return NULL;
+        if (asprintf(&path, "%s/%s", runtime->controllers[controller].parent, id) < 0)
+                abort();
+        return path;
+}
+
 void keeper_config_encode(const NativeRuntime *runtime, const char *id, const RuntimeSpec *spec, uint8_t **ret_bytes,
                           size_t *ret_len) {
         const SandboxLimits *limits = &spec->spec->limits;
         Hutch__Keeper__V1__KeeperConfig config = HUTCH__KEEPER__V1__KEEPER_CONFIG__INIT;
         Hutch__Keeper__V1__KeeperLimits told = HUTCH__KEEPER__V1__KEEPER_LIMITS__INIT;
         Google__Protobuf__Duration timeout = keeper_duration_of(runtime->start_timeout);
-        _cleanup_free_ char *folder = NULL, *cgroup = NULL;
+        Hutch__Keeper__V1__KeeperControllers controllers = HUTCH__KEEPER__V1__KEEPER_CONTROLLERS__INIT;
+        _cleanup_free_ char *folder = NULL, *cgroup = NULL, *cpu = controller_folder(runtime, NATIVE_CPU, id),
+                            *memory = controller_folder(runtime, NATIVE_MEMORY, id),
+                            *pids = controller_folder(runtime, NATIVE_PIDS, id);
 
         if (asprintf(&folder, "%s/sandboxes/%s", runtime->state_folder, id) < 0 ||
             (runtime->cgroup_parent && asprintf(&cgroup, "%s/%s", runtime->cgroup_parent, id) < 0))
@@ -44,6 +58,13 @@ void keeper_config_encode(const NativeRuntime *runtime, const char *id, const Ru
         config.state_folder = folder;
         if (cgroup)
                 config.cgroup = cgroup;
+        if (cpu)
+                controllers.cpu = cpu;
+        if (memory)
+                controllers.memory = memory;
+        if (pids)
+                controllers.pids = pids;
+        config.controllers = &controllers;
         config.uid_base = runtime->uid_ranges ? UID_RANGE_FIRST + spec->uid_slot * UID_RANGE_SIZE : geteuid();
         config.uid_count = runtime->uid_ranges ? UID_RANGE_SIZE : 1;
         config.limits = &told;

@@ -89,6 +89,7 @@ RuntimeExecEnd keeper_exec_end(const KeeperExec *exec, uint64_t now, HutchError 
                 .wait_status = told->wait_status,
                 .end_time = keeper_time(told->end_time, now),
                 .out_of_memory = told->out_of_memory,
+                .process_limit_hits = told->process_limit_hits,
                 .out = summary(exec->stdout_bytes, told->stdout_dropped_bytes),
                 .err = summary(exec->stderr_bytes, told->stderr_dropped_bytes),
                 .cpu_time = keeper_duration(told->cpu_time),

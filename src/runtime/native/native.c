@@ -73,6 +73,9 @@ static int list(Runtime *base, void (*callback)(const char *id, void *user), voi
 
         if (r == 0 && runtime->cgroup_fd >= 0)
                 r = list_folder(runtime->cgroup_fd, runtime->sandboxes_fd, callback, user);
+        for (int i = 0; r == 0 && i < N_NATIVE_CONTROLLERS; i++)
+                if (runtime->controllers[i].parent_fd >= 0)
+                        r = list_folder(runtime->controllers[i].parent_fd, runtime->sandboxes_fd, callback, user);
         if (r < 0)
                 return reason_set(err, r, REASON_RUNTIME_UNAVAILABLE, "cannot list the sandboxes: %s", strerror(-r));
 
@@ -82,8 +85,6 @@ static int list(Runtime *base, void (*callback)(const char *id, void *user), voi
 static const RuntimeVerbs verbs = {
         .name = "native",
         .features = (const char *const[]){ "pause", NULL },
-        .not_enforced = (const char *const[]){ "memory_bytes", "cpu_millis", "max_processes", "disk_bytes",
-                                               "disk_inodes", "cpu_weight", "io_weight", NULL },
         .check = check,
         .list = list,
         .attach = native_sandbox_attach,
@@ -138,7 +139,7 @@ static void make_cgroup_parent(NativeRuntime *runtime, const NativeOptions *opti
         if (options->cgroup_parent)
                 parent = xstrdup(options->cgroup_parent);
         else
-                r = cgroup_find_own(&parent, &err);
+                r = cgroup_find_own(NULL, &parent, &err);
         if (asprintf(&name, "hutch-%s", options->instance_id) < 0)
                 abort();
         if (r == 0)
@@ -154,6 +155,84 @@ static void make_cgroup_parent(NativeRuntime *runtime, const NativeOptions *opti
 
         if (asprintf(&runtime->cgroup_parent, "%s/%s", parent, name) < 0)
                 abort();
+}
+
+/* What enforces limits, and a file in a hierarchy of version 1 that would be written for it, with what is no limit. */
+static const struct {
+        const char *name, *file, *nothing;
+        const char *limits[3]; /* ends with NULL */
+} controllers[N_NATIVE_CONTROLLERS] = {
+        [NATIVE_CPU] = { "cpu", "cpu.cfs_quota_us", "-1", { "cpu_millis", "cpu_weight" } },
+        [NATIVE_MEMORY] = { "memory", "memory.limit_in_bytes", "-1", { "memory_bytes" } },
+        [NATIVE_PIDS] = { "pids", "pids.max", "max", { "max_processes" } },
+};
+
+static int write_file(int folder, const char *name, const char *text) {
+        _cleanup_close_ int fd = openat(folder, name, O_WRONLY | O_CLOEXEC);
+
+        return fd < 0 ? -errno : fd_write_all(fd, text, strlen(text));
+}
+
+/* Has the sandboxes' cgroups get the controller, if the tree of version 2 has it and gives it to the daemon. */
+static int enable_controller(NativeRuntime *runtime, int i) {
+        char text[16];
+        int r;
+
+        if (runtime->cgroup_fd < 0)
+                return -ENOENT;
+
+        (void) snprintf(text, sizeof(text), "+%s", controllers[i].name);
+        /* Where this one fails it may have been done before, by who made the daemon's cgroup. */
+        (void) write_file(runtime->cgroup_fd, "../cgroup.subtree_control", text);
+        r = write_file(runtime->cgroup_fd, "cgroup.subtree_control", text);
+        if (r == 0)
+                runtime->controllers[i].parent = xstrdup(runtime->cgroup_parent);
+        return r;
+}
+
+/* Makes a folder for sandboxes in the hierarchy of version 1 that has the controller, and tries it. */
+static int make_v1_parent(NativeRuntime *runtime, const char *instance_id, int i, HutchError *err) {
+        _cleanup_free_ char *own = NULL, *name = NULL;
+        _cleanup_close_ int fd = -1;
+        int r = cgroup_find_own(controllers[i].name, &own, err);
+
+        if (asprintf(&name, "hutch-%s", instance_id) < 0)
+                abort();
+        if (r == 0)
+                r = make_folder(own, name, &fd, err);
+        if (r < 0)
+                return r;
+
+        r = write_file(fd, controllers[i].file, controllers[i].nothing);
+        if (r < 0)
+                return reason_set(err, r, REASON_RUNTIME_UNAVAILABLE, "cannot write %s in '%s/%s': %s",
+                                  controllers[i].file, own, name, strerror(-r));
+        if (asprintf(&runtime->controllers[i].parent, "%s/%s", own, name) < 0)
+                abort();
+        runtime->controllers[i].parent_fd = TAKE_FD(fd);
+        return 0;
+}
+
+/* Finds out which limits can be enforced here, by trying. */
+static void find_controllers(NativeRuntime *runtime, const NativeOptions *options) {
+        size_t n = 0;
+
+        for (int i = 0; i < N_NATIVE_CONTROLLERS; i++) {
+                _cleanup_(error_clear) HutchError err = {};
+
+                if (enable_controller(runtime, i) == 0 || make_v1_parent(runtime, options->instance_id, i, &err) == 0)
+                        continue;
+                log_warning("limits are not enforced", LOG_STR("controller", controllers[i].name),
+                            LOG_STR("error", error_message(&err)));
+                for (const char *const *limit = controllers[i].limits; *limit; limit++)
+                        runtime->not_enforced[n++] = *limit;
+        }
+        runtime->not_enforced[n++] = "disk_bytes";
+        runtime->not_enforced[n++] = "disk_inodes";
+        runtime->not_enforced[n++] = "io_weight";
+        for (int i = 0; i < N_NATIVE_CONTROLLERS && runtime->favored_moves < 0; i++)
+                if (runtime->controllers[i].parent_fd >= 0)
+                        runtime->favored_moves = cgroup_favor_moves();
 }
 
 static int open_folders(NativeRuntime *runtime, const NativeOptions *options, HutchError *err) {
@@ -180,7 +259,8 @@ int native_runtime_new(uv_loop_t *loop, ChannelHub *hub, const NativeOptions *op
         int r;
 
         *runtime = (NativeRuntime){
-                .base.verbs = &verbs,
+                .base.verbs = &runtime->verbs,
+                .verbs = verbs,
                 .loop = loop,
                 .hub = hub,
                 .state_folder = xstrdup(options->state_folder),
@@ -188,9 +268,13 @@ int native_runtime_new(uv_loop_t *loop, ChannelHub *hub, const NativeOptions *op
                 .uid_ranges = options->uid_ranges,
                 .cgroup_fd = -1,
                 .sandboxes_fd = -1,
+                .favored_moves = -1,
                 .start_timeout = options->start_timeout ? options->start_timeout : START_TIMEOUT,
                 .answer_timeout = options->answer_timeout ? options->answer_timeout : ANSWER_TIMEOUT,
         };
+        runtime->verbs.not_enforced = runtime->not_enforced;
+        for (int i = 0; i < N_NATIVE_CONTROLLERS; i++)
+                runtime->controllers[i].parent_fd = -1;
         task_queue_init(&runtime->queue, loop);
         r = seccomp_filter_make(&runtime->seccomp_filter, &runtime->seccomp_filter_size, err);
         if (r == 0)
@@ -201,6 +285,7 @@ int native_runtime_new(uv_loop_t *loop, ChannelHub *hub, const NativeOptions *op
         }
 
         make_cgroup_parent(runtime, options);
+        find_controllers(runtime, options);
         *ret_runtime = &runtime->base;
         return 0;
 }
@@ -214,6 +299,8 @@ static void on_closed(uv_handle_t *handle) {
         free(runtime->keeper_program);
         free(runtime->cgroup_parent);
         free(runtime->seccomp_filter);
+        for (int i = 0; i < N_NATIVE_CONTROLLERS; i++)
+                free(runtime->controllers[i].parent);
         free(runtime);
         if (done)
                 done(user);
@@ -230,6 +317,12 @@ void native_runtime_free(Runtime *base, void (*done)(void *user), void *user) {
         /* Goes only when no sandbox is left in it. */
         if (runtime->cgroup_parent)
                 (void) rmdir(runtime->cgroup_parent);
+        for (int i = 0; i < N_NATIVE_CONTROLLERS; i++)
+                if (runtime->controllers[i].parent_fd >= 0) {
+                        runtime->controllers[i].parent_fd = fd_close(runtime->controllers[i].parent_fd);
+                        (void) rmdir(runtime->controllers[i].parent);
+                }
+        runtime->favored_moves = fd_close(runtime->favored_moves);
         runtime->sandboxes_fd = fd_close(runtime->sandboxes_fd);
         runtime->queue.idle.data = runtime;
         uv_close((uv_handle_t *) &runtime->queue.idle, on_closed);

@@ -546,9 +546,20 @@ static void set_clean(NativeSandbox *sandbox) {
                 sandbox->events->lost(sandbox->user, &err);
 }
 
+/* Removes all cgroups of the sandbox. Killing what is in the first of them empties the others. */
+static int remove_cgroups(const NativeRuntime *runtime, const char *id) {
+        int r = runtime->cgroup_fd < 0 ? 0 : cgroup_remove(runtime->cgroup_fd, id);
+
+        for (int i = 0; i < N_NATIVE_CONTROLLERS; i++) {
+                int fd = runtime->controllers[i].parent_fd, one = fd < 0 ? 0 : cgroup_remove(fd, id);
+
+                r = r < 0 ? r : one;
+        }
+        return r;
+}
+
 static void try_clean(NativeSandbox *sandbox) {
-        const NativeRuntime *runtime = sandbox->runtime;
-        int r = runtime->cgroup_fd < 0 ? 0 : cgroup_remove(runtime->cgroup_fd, sandbox->id);
+        int r = remove_cgroups(sandbox->runtime, sandbox->id);
         _cleanup_close_ int folder = -1;
 
         if (r < 0 && now_ms(sandbox) < sandbox->deadline) {

@@ -23,8 +23,17 @@
  * Whatever goes wrong leads to ENDING, where the keeper is killed, and through CLEANING, where everything it left is,
  * to the event that tells. Verbs only note the goal; the work is done from the loop. */
 
+/* A controller of the kernel, and what is enforced by it. */
+typedef struct NativeController {
+        char *parent;  /* folder for those of the sandboxes; NULL: there is no such controller */
+        int parent_fd; /* of a hierarchy of version 1, or -1 */
+} NativeController;
+
+enum { NATIVE_CPU, NATIVE_MEMORY, NATIVE_PIDS, N_NATIVE_CONTROLLERS };
+
 typedef struct NativeRuntime {
         Runtime base;
+        RuntimeVerbs verbs;
         uv_loop_t *loop;
         ChannelHub *hub;
         char *state_folder;
@@ -32,6 +41,9 @@ typedef struct NativeRuntime {
         bool uid_ranges;
         char *cgroup_parent; /* NULL: there are no cgroups */
         int cgroup_fd;
+        NativeController controllers[N_NATIVE_CONTROLLERS];
+        int favored_moves; /* of cgroup_favor_moves(), or -1 */
+        const char *not_enforced[8];
         int sandboxes_fd;
         uint8_t *seccomp_filter; /* for all sandboxes */
         size_t seccomp_filter_size;
