@@ -493,6 +493,11 @@ class Daemon(Client):
         path = cgroup_of_own() / f"hutch-{self.instance}" / sandbox_id
         return path if self.instance and path.exists() else None
 
+    def limit_groups(self, sandbox_id: str = "") -> dict[str, Path]:
+        """The folders of a sandbox, or of them all, in v1 hierarchies, by controller; those that are there."""
+        found = {name: own / f"hutch-{self.instance}" / sandbox_id for name, own in controllers_of_own().items()}
+        return {name: path for name, path in found.items() if self.instance and path.exists()}
+
     def processes(self, sandbox_id: str) -> list[int]:
         """All processes in a sandbox's cgroup."""
         cgroup = self.cgroup(sandbox_id)
@@ -505,6 +510,8 @@ class Daemon(Client):
         if cgroup:
             found += [f"process {pid}" for pid in processes_of(cgroup)]
             found += [f"cgroup {path}" for path in cgroups_below(cgroup, depth=1)][not sandbox_id :]
+        for path in self.limit_groups(sandbox_id).values():
+            found += [f"cgroup {path}" for path in cgroups_below(path, depth=1)][not sandbox_id :]
         mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
         here = str(self.sandbox_folder(sandbox_id) if sandbox_id else self.state) + "/"
         found += [f"mount {line}" for line in mounts if here in line + "/"]
@@ -543,6 +550,9 @@ class Daemon(Client):
             (cgroup / "cgroup.kill").write_text("1", encoding="ascii")
             wait_until(lambda: not processes_of(cgroup))
             for path in reversed(cgroups_below(cgroup)):
+                path.rmdir()
+        for group in self.limit_groups().values():
+            for path in reversed(cgroups_below(group)):
                 path.rmdir()
         shutil.rmtree(self.folder)
 
@@ -616,6 +626,19 @@ def cgroup_of_own() -> Path:
     """Our own cgroup in that tree, which is also that of the daemons we start."""
     lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     return cgroup_mount() / next(line for line in lines if line.startswith("0::")).removeprefix("0::/")
+
+
+def controllers_of_own() -> dict[str, Path]:
+    """Our own cgroups in v1 hierarchies with controllers that limit sandboxes."""
+    lines = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()]
+    own = {name: path.lstrip("/") for _, names, path in lines for name in names.split(",")}
+    found = {}
+    for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines():
+        left, right = line.split(" - ")
+        if right.split()[0] == "cgroup":
+            for name in {"cpu", "memory", "pids"}.intersection(right.split()[2].split(",")):
+                found[name] = Path(left.split()[4]) / own[name]
+    return found
 
 
 def cgroups_below(cgroup: Path, depth: int = 9) -> list[Path]:
