@@ -938,6 +938,34 @@ static void cgroups_are_found_where_they_are_mounted(void **state) {
         }
 }
 
+static void controllers_are_found_where_they_are_mounted(void **state) {
+        static const struct {
+                const char *controller, *expected;
+        } cases[] = {
+                { "memory", "/sys/fs/cgroup/memory/m" },
+                { "cpu", "/sys/fs/cgroup/cpu,cpuacct" },
+                { "cpuacct", "/sys/fs/cgroup/cpu,cpuacct" },
+                { "acct", NULL },
+                { "pids", NULL }, /* is not mounted */
+                { "rw", NULL },
+                { NULL, "/mnt/in" },
+        };
+
+        (void) state;
+        for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+                char mounts[] = "30 24 0:26 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
+                                "32 24 0:28 /own /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n"
+                                "31 24 0:27 /outer /mnt rw,nosuid shared:9 - cgroup2 cgroup2 rw\n";
+                char own[] = "6:pids:/p\n5:name=systemd:/s\n4:memory:/m\n3:cpu,cpuacct:/own\n0::/outer/in\n";
+                _cleanup_free_ char *path = NULL;
+                int r = cgroup_parse_own(mounts, own, cases[i].controller, &path);
+
+                assert_int_equal(r, cases[i].expected ? 0 : -ENOENT);
+                if (cases[i].expected)
+                        assert_string_equal(path, cases[i].expected);
+        }
+}
+
 /* With the real keeper. */
 
 static RuntimeSandbox *start_real(Fixture *fixture, const char *id) {
@@ -1163,6 +1191,7 @@ int main(int argc, char *argv[]) {
 #define REAL(test) cmocka_unit_test_setup_teardown(test, set_up_real, tear_down)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(cgroups_are_found_where_they_are_mounted),
+                cmocka_unit_test(controllers_are_found_where_they_are_mounted),
                 FAKE(a_sandbox_starts_stops_starts_again_and_is_removed),
                 FAKE(a_start_waits_until_the_sandbox_is_built),
                 FAKE(a_start_that_the_keeper_fails_tells_why),
