@@ -7,7 +7,7 @@ import time
 
 import pytest
 from hutch.v1 import event_pb2, exec_pb2, sandbox_pb2, system_pb2
-from hutchd import LIMIT, MIB, wait_until
+from hutchd import LIMIT, MIB, Daemon, cgroup_of_own, wait_until
 
 # All of these end, so that a limit that does not hold fails a test and not the machine.
 MEMORY_HOG = "import time; hog = bytearray(256 << 20); time.sleep(60)"
@@ -142,3 +142,20 @@ def test_nothing_of_the_limits_is_left_when_the_keeper_is_killed(own_daemon):
     own_daemon.wait(sandbox, "FAILED")
     wait_until(lambda: not own_daemon.limit_groups(sandbox), limit=5)
     own_daemon.remove(sandbox)
+
+
+def test_a_daemon_in_a_leaf_of_its_own_has_its_cgroups_beside_it():
+    daemon = Daemon()
+    above = cgroup_of_own() / daemon.folder.name
+    leaf = above / "hutchd"
+    leaf.mkdir(parents=True)
+    try:
+        daemon.begin(wrapper=("sh", "-c", f'echo 0 > {leaf}/cgroup.procs && exec "$@"', "sh"))
+        sandbox = daemon.ready()
+        assert (above / f"hutch-{daemon.instance}" / sandbox / "init").exists()
+        assert not list(leaf.glob("hutch-*"))
+        assert daemon.run(sandbox, "echo", "well").stdout == b"well\n"
+    finally:
+        daemon.finish()
+        leaf.rmdir()
+        above.rmdir()

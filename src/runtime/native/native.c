@@ -130,6 +130,13 @@ static int make_folder(const char *parent, const char *name, int *ret_fd, HutchE
         return 0;
 }
 
+/* The cgroup for sandboxes, of the daemon's own one: a leaf that was made for the daemon is not it, for a cgroup with
+ * processes cannot give all controllers to those below. */
+static void leave_leaf(char *path) {
+        if (str_has_suffix(path, "/hutchd"))
+                *strrchr(path, '/') = '\0';
+}
+
 /* Finds a place for cgroups. Without one sandboxes run nevertheless. */
 static void make_cgroup_parent(NativeRuntime *runtime, const NativeOptions *options) {
         _cleanup_(error_clear) HutchError err = {};
@@ -140,6 +147,8 @@ static void make_cgroup_parent(NativeRuntime *runtime, const NativeOptions *opti
                 parent = xstrdup(options->cgroup_parent);
         else
                 r = cgroup_find_own(NULL, &parent, &err);
+        if (parent && !options->cgroup_parent)
+                leave_leaf(parent);
         if (asprintf(&name, "hutch-%s", options->instance_id) < 0)
                 abort();
         if (r == 0)
