@@ -16,11 +16,12 @@
 
 #define KEEPER_CONFIG_SIZE_MAX (1024 * 1024)
 
-/* What enforces limits. */
+/* What enforces limits, in the order in which processes come under it. CPU is last: whoever has used up its share may
+ * have to wait while it holds the kernel's lock for moving. */
 typedef enum Controller {
-        CONTROLLER_CPU,
         CONTROLLER_MEMORY,
         CONTROLLER_PIDS,
+        CONTROLLER_CPU,
         N_CONTROLLERS,
 } Controller;
 

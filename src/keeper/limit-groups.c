@@ -94,9 +94,9 @@ static int limit_processes(const LimitGroup *group, const KeeperConfig *config) 
 }
 
 static int (*const limit_functions[N_CONTROLLERS])(const LimitGroup *group, const KeeperConfig *config) = {
-        [CONTROLLER_CPU] = limit_cpu,
         [CONTROLLER_MEMORY] = limit_memory,
         [CONTROLLER_PIDS] = limit_processes,
+        [CONTROLLER_CPU] = limit_cpu,
 };
 
 /* ---- The sandbox's ---- */
