@@ -27,8 +27,8 @@ int byte_queue_reserve(ByteQueue *queue, size_t len) __attribute__((nonnull));
 /* Copies the @len bytes at @bytes to the end. -ENOMEM leaves the queue as it was. */
 int byte_queue_append(ByteQueue *queue, const void *bytes, size_t len) __attribute__((nonnull(1)));
 
-/* Copies the @head_len bytes at @head, and appends the @len bytes at @buffer, at least one, which comes from malloc() and
- * is the queue's from now on. -ENOMEM leaves the queue as it was, and @buffer with the caller. */
+/* Copies the @head_len bytes at @head, and appends the @len bytes at @buffer, at least one, which comes from malloc()
+ * and is the queue's from now on. -ENOMEM leaves the queue as it was, and @buffer with the caller. */
 int byte_queue_append_taken(ByteQueue *queue, const void *head, size_t head_len, void *buffer, size_t len)
         __attribute__((nonnull(1, 4)));
 
