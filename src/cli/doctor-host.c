@@ -8,6 +8,7 @@
 #include <linux/landlock.h>
 #include <linux/magic.h>
 #include <linux/seccomp.h>
+#include <mntent.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -162,10 +163,24 @@ static void find_own_cgroup(char *ret_path, size_t size) {
                 (void) fclose(file);
 }
 
+/* Whether a controller has a v1 hierarchy that can be written to. */
+static bool has_v1_hierarchy(const char *controller) {
+        FILE *file = setmntent("/proc/self/mounts", "re");
+        const struct mntent *mount;
+        bool found = false;
+
+        while (file && !found && (mount = getmntent(file)))
+                found = str_equal(mount->mnt_type, "cgroup") && hasmntopt(mount, controller) &&
+                        access(mount->mnt_dir, W_OK) == 0;
+        if (file)
+                (void) endmntent(file);
+        return found;
+}
+
 static void examine_cgroups(Findings *findings) {
         static const char *const wanted[] = { "memory", "cpu", "pids" };
         static const char mend[] = "systemd-run --user --scope -p Delegate=yes hutch daemon start";
-        _cleanup_(string_builder_clear) StringBuilder path = {}, missing = {};
+        _cleanup_(string_builder_clear) StringBuilder path = {}, missing = {}, v1 = {};
         char mount[1024], own[1024], controllers[256];
         size_t folder_len;
 
@@ -186,13 +201,17 @@ static void examine_cgroups(Findings *findings) {
         string_builder_append(&path, "/cgroup.controllers");
         (void) read_line(path.text, controllers, sizeof(controllers));
         for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++)
-                if (!strstr(controllers, wanted[i]))
-                        string_builder_appendf(&missing, "%s%s", missing.len > 0 ? ", " : "", wanted[i]);
+                if (!strstr(controllers, wanted[i])) {
+                        StringBuilder *list = has_v1_hierarchy(wanted[i]) ? &v1 : &missing;
+
+                        string_builder_appendf(list, "%s%s", list->len > 0 ? ", " : "", wanted[i]);
+                }
         if (missing.len > 0)
                 findings_add(findings, "cgroups", VERDICT_WARNING, "boot with cgroup_no_v1=all",
                              "%.*s lacks controllers: %s", (int) folder_len, path.text, missing.text);
         else
-                findings_add(findings, "cgroups", VERDICT_OK, NULL, "v2 at %.*s", (int) folder_len, path.text);
+                findings_add(findings, "cgroups", VERDICT_OK, NULL, "v2 at %.*s%s%s", (int) folder_len, path.text,
+                             v1.len > 0 ? ", v1 for " : "", v1.len > 0 ? v1.text : "");
 }
 
 /* ---- Folders ---- */
