@@ -141,11 +141,11 @@ def test_sizes_are_written_as_people_do(hutch, daemon, size, number):
 
 
 def test_a_limit_that_is_not_in_force_is_told(hutch):
-    told = hutch("run", "--memory", "64m", "true").err
-    assert told == "hutch: memory_bytes is not enforced on this host\n"
+    told = hutch("run", "--disk", "64m", "true").err
+    assert told == "hutch: disk_bytes is not enforced on this host\n"
     told = hutch("run", "--profile", "strict", "--memory", "64g", "true").err
     assert "memory_bytes is 268435456 instead of 68719476736: the profile allows no more" in told
-    assert hutch("run", "-q", "--memory", "64m", "true").err == ""
+    assert hutch("run", "-q", "--disk", "64m", "true").err == ""
 
 
 SPEC = """
