@@ -6,8 +6,8 @@
 /* The cgroups of sandboxes, from the daemon's side: where they are, and ending what is in them. Keepers make them. The
  * tree of version 2 is used for all of it, but for limits whose controllers are in hierarchies of version 1. */
 
-/* The folder of the daemon's own cgroup, which the caller frees: in the hierarchy of version 1 that has @controller, or,
- * with NULL, in the tree of version 2. -ENOENT: there is no such thing here. */
+/* The folder of the daemon's own cgroup, which the caller frees: in the hierarchy of version 1 that has @controller,
+ * or, with NULL, in the tree of version 2. -ENOENT: there is no such thing here. */
 int cgroup_find_own(const char *controller, char **ret_path, HutchError *err) __attribute__((nonnull(2)));
 
 /* The same of given contents of /proc/self/mountinfo and /proc/self/cgroup, which are changed. */
