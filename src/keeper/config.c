@@ -23,10 +23,10 @@ typedef Hutch__Keeper__V1__KeeperConfig ConfigMessage;
 #define SEALS (F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE)
 #define MESSAGE_CAP (4 * KEEPER_CONFIG_SIZE_MAX) /* what it may unfold to */
 #define ID_MAX 200
-#define PATH_LEN_MAX 4000 /* leaves room for the names that are put behind it */
 #define START_TIMEOUT_DEFAULT (60 * NSEC_PER_SEC)
 #define START_TIMEOUT_MAX_SECONDS 3600
 #define UID_RANGE_MIN 65536u
+#define SUBORDINATE_IDS (UID_RANGE_MIN - 1)
 
 static int refuse(HutchError *err, const char *what) {
         return error_set(err, -EINVAL, "INTERNAL", "the keeper's configuration is refused: %s", what);
@@ -57,6 +57,22 @@ static bool uid_range_is_valid(uint32_t base, uint32_t count) {
         return count >= UID_RANGE_MIN && count <= UINT32_MAX - base;
 }
 
+/* Without root: one uid, or it and the subordinate ones. */
+static bool subordinate_ids_are_valid(const ConfigMessage *message) {
+        const Hutch__Keeper__V1__KeeperSubordinateIds *ids = message->subordinate_ids;
+        if (ids->newuidmap[0] != '\0' && !path_is_plain(ids->newuidmap))
+                return false;
+        if (ids->newgidmap[0] != '\0' && !path_is_plain(ids->newgidmap))
+                return false;
+        if (message->uid_base == 0 || message->uid_base != geteuid())
+                return false;
+        if (ids->count == 0)
+                return message->uid_count == 1;
+        return message->uid_count == UID_RANGE_MIN && ids->count == SUBORDINATE_IDS && ids->first_uid > 0 &&
+               ids->first_gid > 0 && ids->count <= UINT32_MAX - ids->first_uid &&
+               ids->count <= UINT32_MAX - ids->first_gid;
+}
+
 /* The paths of the message's controllers, in the order of Controller; "": there is none. */
 static void get_controllers(const ConfigMessage *message, const char *ret_paths[static N_CONTROLLERS]) {
         static const Hutch__Keeper__V1__KeeperControllers none = HUTCH__KEEPER__V1__KEEPER_CONTROLLERS__INIT;
@@ -81,7 +97,8 @@ static int check(const ConfigMessage *message, HutchError *err) {
                         return refuse(err, "a controller's path is not absolute and plain");
         if (!path_is_plain(message->workspace))
                 return refuse(err, "the workspace's path is not absolute and plain");
-        if (!uid_range_is_valid(message->uid_base, message->uid_count))
+        if (message->subordinate_ids ? !subordinate_ids_are_valid(message)
+                                     : !uid_range_is_valid(message->uid_base, message->uid_count))
                 return refuse(err, "the range of uids is none");
         if (message->n_layers > 0 || message->n_mounts > 0)
                 return error_set(err, -EOPNOTSUPP, "FEATURE_UNSUPPORTED", "layers and mounts are not supported");
@@ -107,6 +124,21 @@ static char *image_folder_of(const char *state_folder) {
         return folder;
 }
 
+void keeper_config_set_subordinate_ids(KeeperConfig *config, uint32_t first_uid, uint32_t first_gid) {
+        config->uid_count = UID_RANGE_MIN;
+        config->subordinate_ids.uids = (IdRanges){ .list = { { first_uid, SUBORDINATE_IDS } }, .n = 1 };
+        config->subordinate_ids.gids = (IdRanges){ .list = { { first_gid, SUBORDINATE_IDS } }, .n = 1 };
+}
+
+static void set_subordinate_ids(KeeperConfig *config, const Hutch__Keeper__V1__KeeperSubordinateIds *ids) {
+        if (ids->newuidmap[0] != '\0')
+                config->subordinate_ids.newuidmap = xstrdup(ids->newuidmap);
+        if (ids->newgidmap[0] != '\0')
+                config->subordinate_ids.newgidmap = xstrdup(ids->newgidmap);
+        if (ids->count > 0)
+                keeper_config_set_subordinate_ids(config, ids->first_uid, ids->first_gid);
+}
+
 static KeeperConfig *config_new(const ConfigMessage *message) {
         const Hutch__Keeper__V1__KeeperLimits *limits = message->limits;
         const Google__Protobuf__Duration *timeout = message->start_timeout;
@@ -123,6 +155,8 @@ static KeeperConfig *config_new(const ConfigMessage *message) {
         config->workspace = xstrdup(message->workspace);
         config->uid_base = message->uid_base;
         config->uid_count = message->uid_count;
+        if (message->subordinate_ids)
+                set_subordinate_ids(config, message->subordinate_ids);
         if (timeout)
                 config->start_timeout = (uint64_t) timeout->seconds * NSEC_PER_SEC + (uint64_t) timeout->nanos;
         if (config->start_timeout == 0)
@@ -195,6 +229,7 @@ KeeperConfig *keeper_config_free(KeeperConfig *config) {
         for (int i = 0; i < N_CONTROLLERS; i++)
                 free(config->controllers[i]);
         free(config->workspace);
+        id_map_clear(&config->subordinate_ids);
         free(config->filter);
         free(config);
         return NULL;

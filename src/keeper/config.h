@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "base/id-map.h"
 #include "base/memory.h"
 
 /* What a keeper is told at its start: hutch.keeper.v1.KeeperConfig in a sealed memfd.
@@ -15,6 +16,7 @@
  * this keeper cannot do yet (layers, mounts) is refused. */
 
 #define KEEPER_CONFIG_SIZE_MAX (1024 * 1024)
+#define PATH_LEN_MAX 4000 /* of those in it; leaves room for the names that are put behind it */
 
 /* What enforces limits, in the order in which processes come under it. CPU is last: whoever has used up its share may
  * have to wait while it holds the kernel's lock for moving. */
@@ -33,7 +35,8 @@ typedef struct KeeperConfig {
         char *controllers[N_CONTROLLERS]; /* @cgroup, or a folder of a v1 hierarchy; NULL: there is none */
         char *workspace;                  /* inside */
         uint32_t uid_base;
-        uint32_t uid_count;      /* 1: without root; the one uid is AGENT_UID inside */
+        uint32_t uid_count; /* 1: without root; the one uid is AGENT_UID inside */
+        IdMap subordinate_ids; /* without root: uid_base is 0 inside, and these come behind it; no ranges: there are none */
         uint64_t start_timeout;  /* nanoseconds, never 0 */
         uint64_t tmp_bytes;      /* 0: /tmp is a folder of the root */
         uint32_t max_open_files; /* 0: as the keeper has it */
@@ -48,6 +51,15 @@ typedef struct KeeperConfig {
 } KeeperConfig;
 
 #define AGENT_UID 1000u /* inside: who execs run as unless they say otherwise */
+
+/* Whether the keeper is not root, so that its user is also one inside. */
+static inline bool keeper_config_is_rootless(const KeeperConfig *config) {
+        return config->uid_count == 1 || config->subordinate_ids.uids.n > 0;
+}
+
+/* Gives the sandbox of a keeper without root the subordinate ids from these on. */
+void keeper_config_set_subordinate_ids(KeeperConfig *config, uint32_t first_uid, uint32_t first_gid)
+        __attribute__((nonnull));
 
 /* Reads the configuration from @fd, which stays open. The caller frees it. */
 int keeper_config_read(int fd, KeeperConfig **ret_config, HutchError *err) __attribute__((nonnull(2)));

@@ -109,7 +109,9 @@ static int set_up_first(const KeptSandbox *sandbox, int fds[static N_NAMESPACES]
                 return r;
         *ret_what = "a life of its own";
         umask(0);
-        if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 || prctl(PR_SET_NAME, "init", 0, 0, 0) < 0)
+        /* Who maps subordinate ids can do so only while it is dumpable. */
+        int dumpable = sandbox->config->subordinate_ids.uids.n > 0;
+        if (prctl(PR_SET_DUMPABLE, dumpable, 0, 0, 0) < 0 || prctl(PR_SET_NAME, "init", 0, 0, 0) < 0)
                 return -errno;
         r = die_with_keeper();
         if (r < 0)
@@ -139,6 +141,8 @@ static int set_up(const KeptSandbox *sandbox, Rootfs *rootfs, int socket, gid_t 
         r = rootfs_receive(rootfs, socket);
         if (r < 0)
                 return r;
+        if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+                return -errno;
         *ret_what = "its uids";
         r = config->uid_count == 1 ? map_own_ids(config->uid_base, gid) : 0;
         if (r >= 0)
@@ -154,7 +158,9 @@ static int set_up(const KeptSandbox *sandbox, Rootfs *rootfs, int socket, gid_t 
         if (r < 0)
                 return r;
         *ret_what = "its privileges";
-        r = privileges_drop();
+        r = privileges_bound();
+        if (r >= 0)
+                r = privileges_drop();
         if (r >= 0)
                 r = die_with_keeper();
         return r < 0 ? r : filter_install(config);

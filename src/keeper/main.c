@@ -22,6 +22,7 @@
 #include "keeper/loop.h"
 #include "keeper/privileges.h"
 #include "keeper/remove.h"
+#include "keeper/rootless.h"
 #include "keeper/service.h"
 #include "model/reason.h"
 #include "rpc/server.h"
@@ -114,6 +115,7 @@ static int program_run(Program *program, HutchError *err) {
                 return r;
 
         (void) close(CONFIG_FD);
+        rootless_settle(config);
         r = keyring_leave();
         if (r < 0)
                 return reason_set(err, r, REASON_HOST_EXHAUSTED, "cannot make a keyring: %s", strerror(-r));
@@ -166,6 +168,17 @@ static int keep(void) {
         return r < 0;
 }
 
+/* What belongs to subordinate ids can only be removed where they are mapped. */
+static void map_subordinate_ids(char *argv[]) {
+        _cleanup_(error_clear) HutchError err = {};
+        IdMap map = { .newuidmap = argv[0], .newgidmap = argv[1] };
+
+        if (id_ranges_parse(argv[2], &map.uids) < 0 || id_ranges_parse(argv[3], &map.gids) < 0)
+                log_warning("subordinate ids cannot be read", LOG_STR("uids", argv[2]), LOG_STR("gids", argv[3]));
+        else if (id_map_enter(&map, &err) < 0)
+                log_warning("subordinate ids cannot be mapped", LOG_STR("error", error_message(&err)));
+}
+
 static int remove_folder(const char *path) {
         _cleanup_(error_clear) HutchError err = {};
         int r = folder_remove(path, &err);
@@ -178,15 +191,20 @@ static int remove_folder(const char *path) {
 static const char usage[] = "hutch-keeper keeps one sandbox. hutchd starts it.\n"
                             "\n"
                             "  hutch-keeper                 keep the sandbox that descriptor 3 describes, listen on 4\n"
-                            "  hutch-keeper remove FOLDER   remove a folder that a sandbox has filled\n"
+                            "  hutch-keeper remove FOLDER [NEWUIDMAP NEWGIDMAP UIDS GIDS]\n"
+                            "                               remove a folder that a sandbox has filled, and what in it\n"
+                            "                               belongs to subordinate ids, given as FIRST:COUNT,…\n"
                             "  hutch-keeper --version       print the version\n"
                             "  hutch-keeper --help          print this\n";
 
 int main(int argc, char *argv[]) {
         if (argc == 1)
                 return keep();
-        if (argc == 3 && str_equal(argv[1], "remove"))
+        if ((argc == 3 || argc == 7) && str_equal(argv[1], "remove")) {
+                if (argc == 7)
+                        map_subordinate_ids(argv + 3);
                 return remove_folder(argv[2]);
+        }
         if (argc == 2 && str_equal(argv[1], "--version"))
                 return printf("hutch-keeper %s\n", HUTCH_VERSION) < 0;
         if (argc == 2 && str_equal(argv[1], "--help"))

@@ -19,7 +19,7 @@ int keyring_leave(void) {
         return syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL) < 0 && errno != ENOSYS ? -errno : 0;
 }
 
-int privileges_drop(void) {
+int privileges_bound(void) {
         if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
                 return -errno;
         if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0)
@@ -27,9 +27,10 @@ int privileges_drop(void) {
         /* EINVAL is the first capability that the kernel does not know. */
         for (unsigned long capability = 0; prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) == 0;)
                 capability++;
-        if (errno != EINVAL)
-                return -errno;
+        return errno != EINVAL ? -errno : 0;
+}
 
+int privileges_drop(void) {
         struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
         struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {};
         return syscall(SYS_capset, &header, none) < 0 ? -errno : 0;

@@ -8,7 +8,11 @@
 /* Leaves the session's keyring for a new one, which whoever is started later has too, and nobody else. */
 int keyring_leave(void);
 
-/* Removes every capability, from all sets, and the way to get any by executing a program. */
+/* Takes away the way to get a capability by executing a program. Before becoming somebody else: who was root in a user
+ * namespace, and is not any more, may not. */
+int privileges_bound(void);
+
+/* Removes every capability. After privileges_bound(). */
 int privileges_drop(void);
 
 /* Lets this process, and whatever it executes, ask of the kernel only what the configuration's filter allows. Needs

@@ -22,6 +22,7 @@
 #include "base/fd.h"
 #include "keeper/fd-pass.h"
 #include "keeper/rootfs-parts.h"
+#include "keeper/rootless.h"
 
 #define SAFE (MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC)
 #define EMPTY_PATHS (MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH)
@@ -137,7 +138,8 @@ static int mount_overlay(const Rootfs *rootfs, int *ret_tree) {
 static int mount_root(const Rootfs *rootfs, int *ret_root) {
         /* What was handed over must be somewhere in this namespace to be a layer, and so must a root to be. Here they
          * are in nobody's way. */
-        if (rootfs->config->uid_count > 1 && move_mount(rootfs->image, "", rootfs->folder, "", EMPTY_PATHS) < 0)
+        if (!keeper_config_is_rootless(rootfs->config) &&
+            move_mount(rootfs->image, "", rootfs->folder, "", EMPTY_PATHS) < 0)
                 return -errno;
         _cleanup_close_ int root = -1;
         int r = mount_overlay(rootfs, &root);
@@ -359,7 +361,7 @@ int rootfs_receive(Rootfs *rootfs, int socket) {
         int r = fds_receive(socket, &byte, 1, &rootfs->image, 1);
         if (r < 0)
                 return r;
-        if (config->uid_count == 1)
+        if (keeper_config_is_rootless(config))
                 rootfs->image = open(rootfs->image_path, O_PATH | O_DIRECTORY | O_CLOEXEC);
         else if (r == 0)
                 return -EBADMSG;
@@ -376,12 +378,17 @@ int rootfs_enter(Rootfs *rootfs, const char **ret_what) {
         const KeeperConfig *config = rootfs->config;
         _cleanup_close_ int root = -1;
 
+        *ret_what = "the folders of its user";
+        int r = config->subordinate_ids.uids.n > 0 ? rootless_give_folders(rootfs->folder) : 0;
+        if (r < 0)
+                return r;
+
         *ret_what = "a mount namespace";
         struct mount_attr attr = { .propagation = MS_PRIVATE };
         if (mount_setattr(AT_FDCWD, "/", AT_RECURSIVE, &attr, sizeof(attr)) < 0)
                 return -errno;
         *ret_what = "the overlay in the state folder";
-        int r = mount_root(rootfs, &root);
+        r = mount_root(rootfs, &root);
         if (r < 0)
                 return r;
         *ret_what = "the host's files";

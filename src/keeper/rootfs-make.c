@@ -20,6 +20,7 @@
 #include "keeper/host-image.h"
 #include "keeper/remove.h"
 #include "keeper/rootfs-parts.h"
+#include "keeper/rootless.h"
 
 int rootfs_new(const KeeperConfig *config, Rootfs **ret_rootfs, HutchError *err) {
         _cleanup_(rootfs_freep) Rootfs *rootfs = new0(Rootfs, 1);
@@ -57,7 +58,7 @@ static const struct {
 
 static int give_to(const KeeperConfig *config, int root, const char *path, uid_t owner) {
         uid_t id = config->uid_base + owner;
-        return config->uid_count > 1 && fchownat(root, path, id, id, AT_SYMLINK_NOFOLLOW) < 0 ? -errno : 0;
+        return !keeper_config_is_rootless(config) && fchownat(root, path, id, id, AT_SYMLINK_NOFOLLOW) < 0 ? -errno : 0;
 }
 
 static int make_folder(const KeeperConfig *config, int root, const char *path, mode_t mode, uid_t owner) {
@@ -104,6 +105,8 @@ static int make_all(const KeeperConfig *config, int state) {
                 r = make_host_name_files(config, root);
         if (r >= 0)
                 r = make_machine_id(config, root);
+        if (r >= 0)
+                r = rootless_mark(config, root);
         if (r < 0)
                 return r;
         return renameat(state, "fs.new", state, "fs") < 0 ? -errno : 0;
@@ -182,8 +185,8 @@ static int map_image(const char *path, pid_t init, int *ret_tree) {
 }
 
 int rootfs_hand_over(const Rootfs *rootfs, pid_t init, int socket) {
-        /* Without root there is one user, who owns the image and is the one inside. */
-        if (rootfs->config->uid_count == 1)
+        /* Without root the user owns the image, and is root or the only one inside. */
+        if (keeper_config_is_rootless(rootfs->config))
                 return fds_send(socket, "", 1, NULL, 0);
         _cleanup_close_ int tree = -1;
         int r = map_image(rootfs->image_path, init, &tree);

@@ -27,6 +27,7 @@
 #include "keeper/kept-sandbox.h"
 #include "keeper/limit-groups.h"
 #include "keeper/rootfs.h"
+#include "keeper/rootless.h"
 
 #define NAMESPACES (CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS)
 #define N_FDS (N_NAMESPACES + 1)
@@ -34,6 +35,13 @@
 #define FREEZE_TIMEOUT (5 * NSEC_PER_SEC)
 
 static int fail(HutchError *err, int r, const char *what) {
+        /* Distributions keep them from users in several ways, and at several places. */
+        if (geteuid() != 0 && (r == -EPERM || r == -EACCES))
+                return error_set(
+                        err, r, "RUNTIME_UNAVAILABLE",
+                        "the sandbox cannot be built: %s: %s; 'hutch doctor' tells whether this host restricts "
+                        "the user namespaces of ordinary users, and what to do",
+                        what, strerror(-r));
         return error_set(err, r,
                          r == -ENOMEM || r == -EAGAIN || r == -ENOSPC || r == -EMFILE ? "HOST_EXHAUSTED" : "INTERNAL",
                          "the sandbox cannot be built: %s: %s", what, strerror(-r));
@@ -75,13 +83,17 @@ static int write_process_file(pid_t pid, const char *name, const char *text) {
 }
 
 /* Gives PID 1 its range of uids and gids. Without root it takes its only one itself. */
-static int map_ids(const KeeperConfig *config, pid_t pid) {
+static int map_ids(const KeeperConfig *config, pid_t pid, HutchError *err) {
         if (config->uid_count == 1)
                 return 0;
+        if (keeper_config_is_rootless(config))
+                return rootless_map_ids(config, pid, err);
         char map[64];
         (void) snprintf(map, sizeof(map), "0 %u %u\n", config->uid_base, config->uid_count);
         int r = write_process_file(pid, "uid_map", map);
-        return r < 0 ? r : write_process_file(pid, "gid_map", map);
+        if (r >= 0)
+                r = write_process_file(pid, "gid_map", map);
+        return r < 0 ? fail(err, r, "its uids") : 0;
 }
 
 /* Waits for what PID 1 has to say. */
@@ -123,9 +135,9 @@ static int move_children(KeptSandbox *sandbox) {
 
 /* Does for PID 1 what it cannot do itself, while it makes its network. */
 static int prepare_init(const KeptSandbox *sandbox, const Rootfs *rootfs, pid_t pid, int socket, HutchError *err) {
-        int r = map_ids(sandbox->config, pid);
+        int r = map_ids(sandbox->config, pid, err);
         if (r < 0)
-                return fail(err, r, "its uids");
+                return r;
         /* Whoever takes too much memory, it is not PID 1 that goes. Without root it is not the least likely one. */
         (void) write_process_file(pid, "oom_score_adj", "-1000");
         r = rootfs_make(rootfs, err);
@@ -150,6 +162,11 @@ static int start_init(KeptSandbox *sandbox, Rootfs *rootfs, HutchError *err) {
 
         gid_t gid = getegid(); /* in its namespace it cannot know it */
         pid_t pid = process_clone(NAMESPACES, init_cgroup, &sandbox->init_pidfd);
+        if (pid == -ENOSPC)
+                return error_set(
+                        err, pid, "RUNTIME_UNAVAILABLE",
+                        "the sandbox cannot be built: there are as many namespaces as user.max_user_namespaces "
+                        "and its like allow; 'hutch doctor' tells what to do");
         if (pid < 0)
                 return fail(err, pid, "its namespaces");
         if (pid == 0) {

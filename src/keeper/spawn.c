@@ -54,7 +54,11 @@ static int enter(const KeptSandbox *sandbox) {
         for (int i = 0; i < N_NAMESPACES; i++)
                 if (i != NAMESPACE_PID && setns(sandbox->namespaces[i], namespace_flags[i]) < 0)
                         return -errno;
-        /* The exec's own cgroup is the root of what it sees. */
+        return 0;
+}
+
+/* The exec's own cgroup, which it is in by now, becomes the root of what it sees. */
+static int hide_cgroups(void) {
         return unshare(CLONE_NEWCGROUP) < 0 ? -errno : 0;
 }
 
@@ -100,6 +104,20 @@ static int limit_files(const KeeperConfig *config) {
                 limit.rlim_max = config->max_open_files;
         limit.rlim_cur = limit.rlim_max;
         return setrlimit(RLIMIT_NOFILE, &limit) < 0 ? -errno : 0;
+}
+
+/* Where no controller counts processes, the kernel does: those of one user in one user namespace. PID 1 is not meant. */
+static int limit_processes(const KeeperConfig *config, const User *user) {
+        struct rlimit limit;
+        if (config->max_processes == 0 || config->controllers[CONTROLLER_PIDS])
+                return 0;
+        if (getrlimit(RLIMIT_NPROC, &limit) < 0)
+                return -errno;
+        rlim_t wanted = (rlim_t) config->max_processes + (user->uid == (config->uid_count > 1 ? 0 : AGENT_UID));
+        if (wanted < limit.rlim_max)
+                limit.rlim_max = wanted;
+        limit.rlim_cur = limit.rlim_max;
+        return setrlimit(RLIMIT_NPROC, &limit) < 0 ? -errno : 0;
 }
 
 static const char *environment_get(char *const *environment, const char *name) {
@@ -196,11 +214,17 @@ static _Noreturn void child_run(const KeptSandbox *sandbox, const SpawnPlan *pla
         r = user_find(plan->user, &user);
         if (r >= 0)
                 r = take_terminal(plan, user);
-        if (r >= 0)
-                r = become(sandbox->config, user);
+        if (r < 0)
+                child_fail(ERROR_FD, SPAWN_STAGE_USER, r);
+        r = privileges_bound();
+        if (r < 0)
+                child_fail(ERROR_FD, SPAWN_STAGE_OTHER, r);
+        r = become(sandbox->config, user);
         if (r < 0)
                 child_fail(ERROR_FD, SPAWN_STAGE_USER, r);
         r = limit_files(sandbox->config);
+        if (r >= 0)
+                r = limit_processes(sandbox->config, user);
         if (r >= 0)
                 r = privileges_drop();
         if (r < 0)
@@ -221,19 +245,27 @@ static _Noreturn void child_run(const KeptSandbox *sandbox, const SpawnPlan *pla
         child_fail(ERROR_FD, SPAWN_STAGE_EXEC, execute(plan->argv, environment));
 }
 
-/* Where the keeper's children are not born in the sandbox: the first child enters it and makes the second, which is the
- * keeper's child as well, and tells its pid through @pid_fd. */
-static _Noreturn void first_child_run(const KeptSandbox *sandbox, const SpawnPlan *plan, int error_fd, int pid_fd) {
-        (void) prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+static _Noreturn void second_child_run(const KeptSandbox *sandbox, const SpawnPlan *plan, int error_fd) {
         int r = limit_groups_enter(sandbox, plan->group);
         if (r >= 0)
-                r = enter(sandbox);
+                r = hide_cgroups();
+        if (r < 0)
+                child_fail(error_fd, SPAWN_STAGE_OTHER, r);
+        child_run(sandbox, plan, error_fd);
+}
+
+/* Where the keeper's children are not born in the sandbox: the first child enters it and makes the second, which is the
+ * keeper's child as well, and tells its pid through @pid_fd. The first is in no cgroup of the sandbox: there it would
+ * count as a process. */
+static _Noreturn void first_child_run(const KeptSandbox *sandbox, const SpawnPlan *plan, int error_fd, int pid_fd) {
+        (void) prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+        int r = enter(sandbox);
         if (r >= 0 && setns(sandbox->namespaces[NAMESPACE_PID], CLONE_NEWPID) < 0)
                 r = -errno;
         if (r >= 0)
-                r = process_clone(CLONE_PARENT, -1, NULL);
+                r = process_clone(CLONE_PARENT, plan->group->cgroup, NULL);
         if (r == 0)
-                child_run(sandbox, plan, error_fd);
+                second_child_run(sandbox, plan, error_fd);
         (void) !write(pid_fd, &r, sizeof(r));
         _exit(0);
 }
@@ -249,6 +281,8 @@ static pid_t spawn_direct(KeptSandbox *sandbox, const SpawnPlan *plan, int error
         if (r < 0)
                 child_fail(error_fd, SPAWN_STAGE_OTHER, r);
         r = enter(sandbox);
+        if (r >= 0)
+                r = hide_cgroups();
         if (r < 0)
                 child_fail(error_fd, SPAWN_STAGE_ENTER, r);
         child_run(sandbox, plan, error_fd);
@@ -259,7 +293,7 @@ static pid_t spawn_by_two(KeptSandbox *sandbox, const SpawnPlan *plan, int error
         if (pipe2(pair, O_CLOEXEC) < 0)
                 return -errno;
         _cleanup_close_ int read_fd = pair[0], write_fd = pair[1];
-        pid_t first = process_clone(0, plan->group->cgroup, NULL);
+        pid_t first = process_clone(0, -1, NULL);
         if (first < 0)
                 return first;
         if (first == 0)

@@ -196,6 +196,55 @@ static void uid_ranges_never_hold_the_hosts_users(void **state) {
         }
 }
 
+/* For keepers of an ordinary user only: root's have a range, and are nobody inside. */
+static void subordinate_ids_come_behind_the_users_own(void **state) {
+        Message message = good_message();
+        Hutch__Keeper__V1__KeeperSubordinateIds ids = HUTCH__KEEPER__V1__KEEPER_SUBORDINATE_IDS__INIT;
+        uid_t before = geteuid();
+        message.subordinate_ids = &ids;
+        message.uid_base = 54321;
+        ids.first_uid = 100000;
+        ids.first_gid = 200000;
+        ids.count = 65535;
+        ids.newuidmap = (char *) "/usr/bin/newuidmap";
+        assert_refused(&message);
+        if (before != 0)
+                skip();
+
+        assert_int_equal(seteuid(54321), 0);
+        _cleanup_(keeper_config_freep) KeeperConfig *config = NULL;
+        assert_int_equal(read_message(&message, ALL_SEALS, &config), 0);
+        assert_true(keeper_config_is_rootless(config));
+        assert_int_equal(config->uid_count, 65536);
+        assert_int_equal(config->subordinate_ids.uids.list[0].first, 100000);
+        assert_int_equal(config->subordinate_ids.gids.list[0].first, 200000);
+        assert_string_equal(config->subordinate_ids.newuidmap, "/usr/bin/newuidmap");
+        assert_null(config->subordinate_ids.newgidmap);
+
+        static const uint32_t wrong[][4] = {
+                { 0, 1, 65535, 65536 },
+                { 1, 0, 65535, 65536 },
+                { 1, 1, 65534, 65536 },
+                { 1, 1, 65535, 65535 },
+                { 1, 1, 65536, 65536 },
+                { 1, 1, 0, 65536 },
+                { UINT32_MAX - 5, 1, 65535, 65536 },
+                { 1, UINT32_MAX, 65535, 65536 },
+        };
+        for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+                ids.first_uid = wrong[i][0];
+                ids.first_gid = wrong[i][1];
+                ids.count = wrong[i][2];
+                message.uid_count = wrong[i][3];
+                assert_refused(&message);
+        }
+        ids.count = 0;
+        message.uid_count = 1;
+        ids.newuidmap = (char *) "newuidmap";
+        assert_refused(&message);
+        assert_int_equal(seteuid(before), 0);
+}
+
 static void what_cannot_be_done_is_refused(void **state) {
         Message message = good_message();
         char *layers[] = { (char *) "/x" };
@@ -223,6 +272,7 @@ int main(void) {
                 cmocka_unit_test(paths_are_absolute_and_plain),
                 cmocka_unit_test(ids_are_names),
                 cmocka_unit_test(uid_ranges_never_hold_the_hosts_users),
+                cmocka_unit_test(subordinate_ids_come_behind_the_users_own),
                 cmocka_unit_test(what_cannot_be_done_is_refused),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);

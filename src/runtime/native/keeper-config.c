@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/memory.h"
+#include "base/subordinate-ids.h"
 #include "rpc/protobuf.h"
 #include "runtime/native/keeper-messages.h"
 
@@ -26,6 +27,26 @@ static char *controller_folder(const NativeRuntime *runtime, int controller, con
         return path;
 }
 
+/* The ids of a sandbox of a daemon that is not root. */
+static void set_user_ids(const NativeRuntime *runtime, uint32_t slot, Hutch__Keeper__V1__KeeperConfig *config,
+                         Hutch__Keeper__V1__KeeperSubordinateIds *ids) {
+        config->uid_base = geteuid();
+        config->uid_count = 1;
+        config->subordinate_ids = ids;
+        if (runtime->subordinate_ids.newuidmap)
+                ids->newuidmap = runtime->subordinate_ids.newuidmap;
+        if (runtime->subordinate_ids.newgidmap)
+                ids->newgidmap = runtime->subordinate_ids.newgidmap;
+        if (runtime->has_subordinate_ids) {
+                IdMap map = subordinate_ids_of_slot(&runtime->subordinate_ids, slot);
+
+                config->uid_count = SUBORDINATE_IDS_SIZE + 1;
+                ids->first_uid = map.uids.list[0].first;
+                ids->first_gid = map.gids.list[0].first;
+                ids->count = SUBORDINATE_IDS_SIZE;
+        }
+}
+
 void keeper_config_encode(const NativeRuntime *runtime, const char *id, const RuntimeSpec *spec, uint8_t **ret_bytes,
                           size_t *ret_len) {
         const SandboxLimits *limits = &spec->spec->limits;
@@ -33,6 +54,7 @@ void keeper_config_encode(const NativeRuntime *runtime, const char *id, const Ru
         Hutch__Keeper__V1__KeeperLimits told = HUTCH__KEEPER__V1__KEEPER_LIMITS__INIT;
         Google__Protobuf__Duration timeout = keeper_duration_of(runtime->start_timeout);
         Hutch__Keeper__V1__KeeperControllers controllers = HUTCH__KEEPER__V1__KEEPER_CONTROLLERS__INIT;
+        Hutch__Keeper__V1__KeeperSubordinateIds ids = HUTCH__KEEPER__V1__KEEPER_SUBORDINATE_IDS__INIT;
         _cleanup_free_ char *folder = NULL, *cgroup = NULL, *cpu = controller_folder(runtime, NATIVE_CPU, id),
                             *memory = controller_folder(runtime, NATIVE_MEMORY, id),
                             *pids = controller_folder(runtime, NATIVE_PIDS, id);
@@ -65,8 +87,10 @@ void keeper_config_encode(const NativeRuntime *runtime, const char *id, const Ru
         if (pids)
                 controllers.pids = pids;
         config.controllers = &controllers;
-        config.uid_base = runtime->uid_ranges ? UID_RANGE_FIRST + spec->uid_slot * UID_RANGE_SIZE : geteuid();
-        config.uid_count = runtime->uid_ranges ? UID_RANGE_SIZE : 1;
+        config.uid_base = UID_RANGE_FIRST + spec->uid_slot * UID_RANGE_SIZE;
+        config.uid_count = UID_RANGE_SIZE;
+        if (!runtime->uid_ranges)
+                set_user_ids(runtime, spec->uid_slot, &config, &ids);
         config.limits = &told;
         config.workspace = spec->spec->workspace;
         config.start_timeout = &timeout;

@@ -8,9 +8,11 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -18,6 +20,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/strings.h"
+#include "base/subordinate-ids.h"
 #include "model/ids.h"
 #include "model/reason.h"
 #include "runtime/native/cgroup.h"
@@ -29,8 +32,37 @@
 #define START_TIMEOUT (30 * NSEC_PER_SEC)
 #define ANSWER_TIMEOUT (10 * NSEC_PER_SEC)
 
+/* Whether the daemon's user may make user namespaces. */
+static int try_user_namespace(void) {
+        int status;
+        pid_t pid = fork();
+
+        if (pid < 0)
+                return -errno;
+        if (pid == 0)
+                _exit(unshare(CLONE_NEWUSER | CLONE_NEWNS) < 0 ? errno : 0);
+        while (waitpid(pid, &status, 0) < 0)
+                if (errno != EINTR)
+                        return -errno;
+        return WIFEXITED(status) ? -WEXITSTATUS(status) : -EIO;
+}
+
+/* Once it may, it is not tried again. */
+static int check_user_namespaces(NativeRuntime *runtime, HutchError *err) {
+        int r = runtime->has_namespaces ? 0 : try_user_namespace();
+
+        runtime->has_namespaces = r == 0;
+        if (r < 0)
+                return reason_set(
+                        err, r, REASON_RUNTIME_UNAVAILABLE,
+                        "this host does not let hutchd make user namespaces, which sandboxes need (%s): 'hutch "
+                        "doctor' tells why, and what to do",
+                        strerror(-r));
+        return 0;
+}
+
 static int check(Runtime *base, HutchError *err) {
-        const NativeRuntime *runtime = (const NativeRuntime *) base;
+        NativeRuntime *runtime = (NativeRuntime *) base;
 
         if (access(runtime->keeper_program, X_OK) < 0)
                 return reason_set(err, -errno, REASON_RUNTIME_UNAVAILABLE,
@@ -43,7 +75,7 @@ static int check(Runtime *base, HutchError *err) {
                 return reason_set(err, -errno, REASON_RUNTIME_UNAVAILABLE, "cannot write to '%s/sandboxes': %s",
                                   runtime->state_folder, strerror(errno));
 
-        return 0;
+        return check_user_namespaces(runtime, err);
 }
 
 /* Calls @callback with the folders in @folder that are called like sandboxes, and are not in @but (-1: any). */
@@ -84,7 +116,6 @@ static int list(Runtime *base, void (*callback)(const char *id, void *user), voi
 
 static const RuntimeVerbs verbs = {
         .name = "native",
-        .features = (const char *const[]){ "pause", NULL },
         .check = check,
         .list = list,
         .attach = native_sandbox_attach,
@@ -173,7 +204,7 @@ static const struct {
 } controllers[N_NATIVE_CONTROLLERS] = {
         [NATIVE_CPU] = { "cpu", "cpu.cfs_quota_us", "-1", { "cpu_millis", "cpu_weight" } },
         [NATIVE_MEMORY] = { "memory", "memory.limit_in_bytes", "-1", { "memory_bytes" } },
-        [NATIVE_PIDS] = { "pids", "pids.max", "max", { "max_processes" } },
+        [NATIVE_PIDS] = { "pids", "pids.max", "max", {} }, /* without it keepers have RLIMIT_NPROC */
 };
 
 static int write_file(int folder, const char *name, const char *text) {
@@ -231,6 +262,11 @@ static void find_controllers(NativeRuntime *runtime, const NativeOptions *option
 
                 if (enable_controller(runtime, i) == 0 || make_v1_parent(runtime, options->instance_id, i, &err) == 0)
                         continue;
+                if (i == NATIVE_PIDS) {
+                        log_info("processes are limited for each user of a sandbox",
+                                 LOG_STR("error", error_message(&err)));
+                        continue;
+                }
                 log_warning("limits are not enforced", LOG_STR("controller", controllers[i].name),
                             LOG_STR("error", error_message(&err)));
                 for (const char *const *limit = controllers[i].limits; *limit; limit++)
@@ -242,6 +278,33 @@ static void find_controllers(NativeRuntime *runtime, const NativeOptions *option
         for (int i = 0; i < N_NATIVE_CONTROLLERS && runtime->favored_moves < 0; i++)
                 if (runtime->controllers[i].parent_fd >= 0)
                         runtime->favored_moves = cgroup_favor_moves();
+}
+
+/* Finds out which ids sandboxes of an ordinary user can have, by trying. With its own alone they run, too. */
+static void find_subordinate_ids(NativeRuntime *runtime) {
+        _cleanup_(error_clear) HutchError err = {};
+        int r = subordinate_ids_find(&runtime->subordinate_ids, &err);
+
+        if (r == 0)
+                r = id_map_try(&runtime->subordinate_ids, &err);
+        runtime->has_subordinate_ids = r == 0;
+        if (r < 0)
+                log_warning("sandboxes have one uid only", LOG_STR("error", error_message(&err)));
+        else
+                log_info("sandboxes have subordinate ids",
+                         LOG_UINT("ranges", subordinate_ids_count_slots(&runtime->subordinate_ids.uids)));
+}
+
+/* What there is beyond the least. */
+static void tell_features(NativeRuntime *runtime) {
+        size_t n = 0;
+
+        if (runtime->cgroup_fd >= 0)
+                runtime->features[n++] = "pause";
+        if (runtime->uid_ranges || runtime->has_subordinate_ids)
+                runtime->features[n++] = "uid-ranges";
+        if (runtime->uid_ranges)
+                runtime->features[n++] = "own-uid-ranges";
 }
 
 static int open_folders(NativeRuntime *runtime, const NativeOptions *options, HutchError *err) {
@@ -259,7 +322,8 @@ static int open_folders(NativeRuntime *runtime, const NativeOptions *options, Hu
 
         if (asprintf(&trash, "%s/trash", options->state_folder) < 0)
                 abort();
-        return remover_new(runtime->loop, runtime->keeper_program, trash, &runtime->remover, err);
+        return remover_new(runtime->loop, runtime->keeper_program, trash,
+                           runtime->has_subordinate_ids ? &runtime->subordinate_ids : NULL, &runtime->remover, err);
 }
 
 int native_runtime_new(uv_loop_t *loop, ChannelHub *hub, const NativeOptions *options, Runtime **ret_runtime,
@@ -282,9 +346,12 @@ int native_runtime_new(uv_loop_t *loop, ChannelHub *hub, const NativeOptions *op
                 .answer_timeout = options->answer_timeout ? options->answer_timeout : ANSWER_TIMEOUT,
         };
         runtime->verbs.not_enforced = runtime->not_enforced;
+        runtime->verbs.features = runtime->features;
         for (int i = 0; i < N_NATIVE_CONTROLLERS; i++)
                 runtime->controllers[i].parent_fd = -1;
         task_queue_init(&runtime->queue, loop);
+        if (!runtime->uid_ranges)
+                find_subordinate_ids(runtime);
         r = seccomp_filter_make(&runtime->seccomp_filter, &runtime->seccomp_filter_size, err);
         if (r == 0)
                 r = open_folders(runtime, options, err);
@@ -295,6 +362,7 @@ int native_runtime_new(uv_loop_t *loop, ChannelHub *hub, const NativeOptions *op
 
         make_cgroup_parent(runtime, options);
         find_controllers(runtime, options);
+        tell_features(runtime);
         *ret_runtime = &runtime->base;
         return 0;
 }
@@ -307,6 +375,7 @@ static void on_closed(uv_handle_t *handle) {
         free(runtime->state_folder);
         free(runtime->keeper_program);
         free(runtime->cgroup_parent);
+        id_map_clear(&runtime->subordinate_ids);
         free(runtime->seccomp_filter);
         for (int i = 0; i < N_NATIVE_CONTROLLERS; i++)
                 free(runtime->controllers[i].parent);

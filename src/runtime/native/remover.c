@@ -42,6 +42,7 @@ struct Remover {
         uv_timer_t timer;
         char *program;
         char *path;
+        const IdMap *ids; /* NULL: none */
         int folder;
         Job *jobs;
         unsigned n_running;
@@ -103,16 +104,26 @@ static void on_ended(void *user, ChildEnd end) {
 
 static void start(Job *job) {
         static char name[] = "hutch-keeper", verb[] = "remove";
+        const IdMap *ids = job->remover->ids;
         _cleanup_(error_clear) HutchError err = {};
-        _cleanup_free_ char *path = NULL;
+        _cleanup_free_ char *path = NULL, *uids = ids ? id_ranges_format(&ids->uids) : NULL,
+                            *gids = ids ? id_ranges_format(&ids->gids) : NULL;
+        char *argv[8] = { name, verb };
         int r;
 
         if (asprintf(&path, "%s/%s", job->remover->path, job->name) < 0)
                 abort();
+        argv[2] = path;
+        if (ids) {
+                argv[3] = ids->newuidmap;
+                argv[4] = ids->newgidmap;
+                argv[5] = uids;
+                argv[6] = gids;
+        }
         r = child_process_spawn(job->remover->loop,
                                 &(ChildOptions){
                                         .program = job->remover->program,
-                                        .argv = (char *const[]){ name, verb, path, NULL },
+                                        .argv = argv,
                                         .standard_error = -1,
                                         .descriptors = { -1, -1 },
                                 },
@@ -177,11 +188,12 @@ static int add_leftovers(Remover *remover, HutchError *err) {
         return 0;
 }
 
-int remover_new(uv_loop_t *loop, const char *program, const char *path, Remover **ret_remover, HutchError *err) {
+int remover_new(uv_loop_t *loop, const char *program, const char *path, const IdMap *ids, Remover **ret_remover,
+                HutchError *err) {
         Remover *remover = new0(Remover, 1);
         int r;
 
-        *remover = (Remover){ .loop = loop, .program = xstrdup(program), .path = xstrdup(path) };
+        *remover = (Remover){ .loop = loop, .program = xstrdup(program), .path = xstrdup(path), .ids = ids };
         (void) uv_timer_init(loop, &remover->timer);
         remover->timer.data = remover;
         remover->folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -7,6 +7,7 @@
 #include <uv.h>
 
 #include "base/error.h"
+#include "base/id-map.h"
 #include "runtime/native/child-process.h"
 #include "runtime/native/input.h"
 #include "runtime/native/keeper-client.h"
@@ -39,11 +40,15 @@ typedef struct NativeRuntime {
         char *state_folder;
         char *keeper_program;
         bool uid_ranges;
-        char *cgroup_parent; /* NULL: there are no cgroups */
+        bool has_namespaces;      /* they can be made */
+        IdMap subordinate_ids;    /* what the daemon's user has, when it is not root */
+        bool has_subordinate_ids; /* and they can be mapped: new sandboxes have some */
+        char *cgroup_parent;      /* NULL: there are no cgroups */
         int cgroup_fd;
         NativeController controllers[N_NATIVE_CONTROLLERS];
         int favored_moves; /* of cgroup_favor_moves(), or -1 */
         const char *not_enforced[8];
+        const char *features[8]; /* ends with NULL */
         int sandboxes_fd;
         uint8_t *seccomp_filter; /* for all sandboxes */
         size_t seccomp_filter_size;

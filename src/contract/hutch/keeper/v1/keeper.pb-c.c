@@ -53,6 +53,51 @@ void   hutch__keeper__v1__keeper_config__free_unpacked
   assert(message->base.descriptor == &hutch__keeper__v1__keeper_config__descriptor);
   protobuf_c_message_free_unpacked ((ProtobufCMessage*)message, allocator);
 }
+void   hutch__keeper__v1__keeper_subordinate_ids__init
+                     (Hutch__Keeper__V1__KeeperSubordinateIds         *message)
+{
+  static const Hutch__Keeper__V1__KeeperSubordinateIds init_value = HUTCH__KEEPER__V1__KEEPER_SUBORDINATE_IDS__INIT;
+  *message = init_value;
+}
+size_t hutch__keeper__v1__keeper_subordinate_ids__get_packed_size
+                     (const Hutch__Keeper__V1__KeeperSubordinateIds *message)
+{
+  assert(message->base.descriptor == &hutch__keeper__v1__keeper_subordinate_ids__descriptor);
+  return protobuf_c_message_get_packed_size ((const ProtobufCMessage*)(message));
+}
+size_t hutch__keeper__v1__keeper_subordinate_ids__pack
+                     (const Hutch__Keeper__V1__KeeperSubordinateIds *message,
+                      uint8_t       *out)
+{
+  assert(message->base.descriptor == &hutch__keeper__v1__keeper_subordinate_ids__descriptor);
+  return protobuf_c_message_pack ((const ProtobufCMessage*)message, out);
+}
+size_t hutch__keeper__v1__keeper_subordinate_ids__pack_to_buffer
+                     (const Hutch__Keeper__V1__KeeperSubordinateIds *message,
+                      ProtobufCBuffer *buffer)
+{
+  assert(message->base.descriptor == &hutch__keeper__v1__keeper_subordinate_ids__descriptor);
+  return protobuf_c_message_pack_to_buffer ((const ProtobufCMessage*)message, buffer);
+}
+Hutch__Keeper__V1__KeeperSubordinateIds *
+       hutch__keeper__v1__keeper_subordinate_ids__unpack
+                     (ProtobufCAllocator  *allocator,
+                      size_t               len,
+                      const uint8_t       *data)
+{
+  return (Hutch__Keeper__V1__KeeperSubordinateIds *)
+     protobuf_c_message_unpack (&hutch__keeper__v1__keeper_subordinate_ids__descriptor,
+                                allocator, len, data);
+}
+void   hutch__keeper__v1__keeper_subordinate_ids__free_unpacked
+                     (Hutch__Keeper__V1__KeeperSubordinateIds *message,
+                      ProtobufCAllocator *allocator)
+{
+  if(!message)
+    return;
+  assert(message->base.descriptor == &hutch__keeper__v1__keeper_subordinate_ids__descriptor);
+  protobuf_c_message_free_unpacked ((ProtobufCMessage*)message, allocator);
+}
 void   hutch__keeper__v1__keeper_controllers__init
                      (Hutch__Keeper__V1__KeeperControllers         *message)
 {
@@ -1538,7 +1583,7 @@ void   hutch__keeper__v1__connect_response__free_unpacked
   assert(message->base.descriptor == &hutch__keeper__v1__connect_response__descriptor);
   protobuf_c_message_free_unpacked ((ProtobufCMessage*)message, allocator);
 }
-static const ProtobufCFieldDescriptor hutch__keeper__v1__keeper_config__field_descriptors[12] =
+static const ProtobufCFieldDescriptor hutch__keeper__v1__keeper_config__field_descriptors[13] =
 {
   {
     "sandbox_id",
@@ -1684,6 +1729,18 @@ static const ProtobufCFieldDescriptor hutch__keeper__v1__keeper_config__field_de
     0,             /* flags */
     0,NULL,NULL    /* reserved1,reserved2, etc */
   },
+  {
+    "subordinate_ids",
+    15,
+    PROTOBUF_C_LABEL_NONE,
+    PROTOBUF_C_TYPE_MESSAGE,
+    0,   /* quantifier_offset */
+    offsetof(Hutch__Keeper__V1__KeeperConfig, subordinate_ids),
+    &hutch__keeper__v1__keeper_subordinate_ids__descriptor,
+    NULL,
+    0,             /* flags */
+    0,NULL,NULL    /* reserved1,reserved2, etc */
+  },
 };
 static const unsigned hutch__keeper__v1__keeper_config__field_indices_by_name[] = {
   3,   /* field[3] = cgroup */
@@ -1695,14 +1752,16 @@ static const unsigned hutch__keeper__v1__keeper_config__field_indices_by_name[] 
   10,   /* field[10] = seccomp_filter */
   9,   /* field[9] = start_timeout */
   1,   /* field[1] = state_folder */
+  12,   /* field[12] = subordinate_ids */
   5,   /* field[5] = uid_base */
   6,   /* field[6] = uid_count */
   8,   /* field[8] = workspace */
 };
-static const ProtobufCIntRange hutch__keeper__v1__keeper_config__number_ranges[1 + 1] =
+static const ProtobufCIntRange hutch__keeper__v1__keeper_config__number_ranges[2 + 1] =
 {
   { 1, 0 },
-  { 0, 12 }
+  { 15, 12 },
+  { 0, 13 }
 };
 const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_config__descriptor =
 {
@@ -1712,11 +1771,101 @@ const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_config__descriptor =
   "Hutch__Keeper__V1__KeeperConfig",
   "hutch.keeper.v1",
   sizeof(Hutch__Keeper__V1__KeeperConfig),
-  12,
+  13,
   hutch__keeper__v1__keeper_config__field_descriptors,
   hutch__keeper__v1__keeper_config__field_indices_by_name,
-  1,  hutch__keeper__v1__keeper_config__number_ranges,
+  2,  hutch__keeper__v1__keeper_config__number_ranges,
   (ProtobufCMessageInit) hutch__keeper__v1__keeper_config__init,
+  NULL,NULL,NULL    /* reserved[123] */
+};
+static const ProtobufCFieldDescriptor hutch__keeper__v1__keeper_subordinate_ids__field_descriptors[5] =
+{
+  {
+    "first_uid",
+    1,
+    PROTOBUF_C_LABEL_NONE,
+    PROTOBUF_C_TYPE_UINT32,
+    0,   /* quantifier_offset */
+    offsetof(Hutch__Keeper__V1__KeeperSubordinateIds, first_uid),
+    NULL,
+    NULL,
+    0,             /* flags */
+    0,NULL,NULL    /* reserved1,reserved2, etc */
+  },
+  {
+    "first_gid",
+    2,
+    PROTOBUF_C_LABEL_NONE,
+    PROTOBUF_C_TYPE_UINT32,
+    0,   /* quantifier_offset */
+    offsetof(Hutch__Keeper__V1__KeeperSubordinateIds, first_gid),
+    NULL,
+    NULL,
+    0,             /* flags */
+    0,NULL,NULL    /* reserved1,reserved2, etc */
+  },
+  {
+    "count",
+    3,
+    PROTOBUF_C_LABEL_NONE,
+    PROTOBUF_C_TYPE_UINT32,
+    0,   /* quantifier_offset */
+    offsetof(Hutch__Keeper__V1__KeeperSubordinateIds, count),
+    NULL,
+    NULL,
+    0,             /* flags */
+    0,NULL,NULL    /* reserved1,reserved2, etc */
+  },
+  {
+    "newuidmap",
+    4,
+    PROTOBUF_C_LABEL_NONE,
+    PROTOBUF_C_TYPE_STRING,
+    0,   /* quantifier_offset */
+    offsetof(Hutch__Keeper__V1__KeeperSubordinateIds, newuidmap),
+    NULL,
+    &protobuf_c_empty_string,
+    0,             /* flags */
+    0,NULL,NULL    /* reserved1,reserved2, etc */
+  },
+  {
+    "newgidmap",
+    5,
+    PROTOBUF_C_LABEL_NONE,
+    PROTOBUF_C_TYPE_STRING,
+    0,   /* quantifier_offset */
+    offsetof(Hutch__Keeper__V1__KeeperSubordinateIds, newgidmap),
+    NULL,
+    &protobuf_c_empty_string,
+    0,             /* flags */
+    0,NULL,NULL    /* reserved1,reserved2, etc */
+  },
+};
+static const unsigned hutch__keeper__v1__keeper_subordinate_ids__field_indices_by_name[] = {
+  2,   /* field[2] = count */
+  1,   /* field[1] = first_gid */
+  0,   /* field[0] = first_uid */
+  4,   /* field[4] = newgidmap */
+  3,   /* field[3] = newuidmap */
+};
+static const ProtobufCIntRange hutch__keeper__v1__keeper_subordinate_ids__number_ranges[1 + 1] =
+{
+  { 1, 0 },
+  { 0, 5 }
+};
+const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_subordinate_ids__descriptor =
+{
+  PROTOBUF_C__MESSAGE_DESCRIPTOR_MAGIC,
+  "hutch.keeper.v1.KeeperSubordinateIds",
+  "KeeperSubordinateIds",
+  "Hutch__Keeper__V1__KeeperSubordinateIds",
+  "hutch.keeper.v1",
+  sizeof(Hutch__Keeper__V1__KeeperSubordinateIds),
+  5,
+  hutch__keeper__v1__keeper_subordinate_ids__field_descriptors,
+  hutch__keeper__v1__keeper_subordinate_ids__field_indices_by_name,
+  1,  hutch__keeper__v1__keeper_subordinate_ids__number_ranges,
+  (ProtobufCMessageInit) hutch__keeper__v1__keeper_subordinate_ids__init,
   NULL,NULL,NULL    /* reserved[123] */
 };
 static const ProtobufCFieldDescriptor hutch__keeper__v1__keeper_controllers__field_descriptors[3] =

@@ -19,6 +19,7 @@ PROTOBUF_C__BEGIN_DECLS
 #include "google/protobuf/timestamp.pb-c.h"
 
 typedef struct Hutch__Keeper__V1__KeeperConfig Hutch__Keeper__V1__KeeperConfig;
+typedef struct Hutch__Keeper__V1__KeeperSubordinateIds Hutch__Keeper__V1__KeeperSubordinateIds;
 typedef struct Hutch__Keeper__V1__KeeperControllers Hutch__Keeper__V1__KeeperControllers;
 typedef struct Hutch__Keeper__V1__EnvironmentVariable Hutch__Keeper__V1__EnvironmentVariable;
 typedef struct Hutch__Keeper__V1__KeeperMount Hutch__Keeper__V1__KeeperMount;
@@ -176,10 +177,47 @@ struct  Hutch__Keeper__V1__KeeperConfig
    * Where limits are enforced.
    */
   Hutch__Keeper__V1__KeeperControllers *controllers;
+  /*
+   * Without root: ids beside the keeper's own, of which `uid_base` is the uid. Unset: there are none.
+   */
+  Hutch__Keeper__V1__KeeperSubordinateIds *subordinate_ids;
 };
 #define HUTCH__KEEPER__V1__KEEPER_CONFIG__INIT \
  { PROTOBUF_C_MESSAGE_INIT (&hutch__keeper__v1__keeper_config__descriptor) \
-    , (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string, 0,NULL, (char *)protobuf_c_empty_string, 0,NULL, 0, 0, NULL, (char *)protobuf_c_empty_string, NULL, {0,NULL}, NULL }
+    , (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string, 0,NULL, (char *)protobuf_c_empty_string, 0,NULL, 0, 0, NULL, (char *)protobuf_c_empty_string, NULL, {0,NULL}, NULL, NULL }
+
+
+/*
+ * Ids that an ordinary user was given by /etc/subuid and /etc/subgid: they are 1 and on inside, where 0 is the user. A
+ * sandbox that has files keeps those it was made with.
+ */
+struct  Hutch__Keeper__V1__KeeperSubordinateIds
+{
+  ProtobufCMessage base;
+  /*
+   * First uid.
+   */
+  uint32_t first_uid;
+  /*
+   * First gid.
+   */
+  uint32_t first_gid;
+  /*
+   * How many there are of both. 0: none, but a sandbox that was made with some may have them.
+   */
+  uint32_t count;
+  /*
+   * The path of newuidmap.
+   */
+  char *newuidmap;
+  /*
+   * The path of newgidmap.
+   */
+  char *newgidmap;
+};
+#define HUTCH__KEEPER__V1__KEEPER_SUBORDINATE_IDS__INIT \
+ { PROTOBUF_C_MESSAGE_INIT (&hutch__keeper__v1__keeper_subordinate_ids__descriptor) \
+    , 0, 0, 0, (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string }
 
 
 /*
@@ -1013,6 +1051,25 @@ Hutch__Keeper__V1__KeeperConfig *
 void   hutch__keeper__v1__keeper_config__free_unpacked
                      (Hutch__Keeper__V1__KeeperConfig *message,
                       ProtobufCAllocator *allocator);
+/* Hutch__Keeper__V1__KeeperSubordinateIds methods */
+void   hutch__keeper__v1__keeper_subordinate_ids__init
+                     (Hutch__Keeper__V1__KeeperSubordinateIds         *message);
+size_t hutch__keeper__v1__keeper_subordinate_ids__get_packed_size
+                     (const Hutch__Keeper__V1__KeeperSubordinateIds   *message);
+size_t hutch__keeper__v1__keeper_subordinate_ids__pack
+                     (const Hutch__Keeper__V1__KeeperSubordinateIds   *message,
+                      uint8_t             *out);
+size_t hutch__keeper__v1__keeper_subordinate_ids__pack_to_buffer
+                     (const Hutch__Keeper__V1__KeeperSubordinateIds   *message,
+                      ProtobufCBuffer     *buffer);
+Hutch__Keeper__V1__KeeperSubordinateIds *
+       hutch__keeper__v1__keeper_subordinate_ids__unpack
+                     (ProtobufCAllocator  *allocator,
+                      size_t               len,
+                      const uint8_t       *data);
+void   hutch__keeper__v1__keeper_subordinate_ids__free_unpacked
+                     (Hutch__Keeper__V1__KeeperSubordinateIds *message,
+                      ProtobufCAllocator *allocator);
 /* Hutch__Keeper__V1__KeeperControllers methods */
 void   hutch__keeper__v1__keeper_controllers__init
                      (Hutch__Keeper__V1__KeeperControllers         *message);
@@ -1645,6 +1702,9 @@ void   hutch__keeper__v1__connect_response__free_unpacked
 typedef void (*Hutch__Keeper__V1__KeeperConfig_Closure)
                  (const Hutch__Keeper__V1__KeeperConfig *message,
                   void *closure_data);
+typedef void (*Hutch__Keeper__V1__KeeperSubordinateIds_Closure)
+                 (const Hutch__Keeper__V1__KeeperSubordinateIds *message,
+                  void *closure_data);
 typedef void (*Hutch__Keeper__V1__KeeperControllers_Closure)
                  (const Hutch__Keeper__V1__KeeperControllers *message,
                   void *closure_data);
@@ -1864,6 +1924,7 @@ void hutch__keeper__v1__keeper_service__connect(ProtobufCService *service,
 extern const ProtobufCEnumDescriptor    hutch__keeper__v1__keeper_state__descriptor;
 extern const ProtobufCEnumDescriptor    hutch__keeper__v1__keeper_end_cause__descriptor;
 extern const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_config__descriptor;
+extern const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_subordinate_ids__descriptor;
 extern const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_controllers__descriptor;
 extern const ProtobufCMessageDescriptor hutch__keeper__v1__environment_variable__descriptor;
 extern const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_mount__descriptor;
