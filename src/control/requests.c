@@ -244,6 +244,14 @@ int control_resume_sandbox(Control *control, const Caller *caller, const Request
         return 0;
 }
 
+static bool can_pause(const Sandbox *sandbox) {
+        const char *const *feature = sandbox->remote ? sandbox->remote->verbs->features : NULL;
+
+        while (feature && *feature && !str_equal(*feature, "pause"))
+                feature++;
+        return feature && *feature;
+}
+
 int control_pause_sandbox(Control *control, const Caller *caller, const char *id, bool pause, SandboxView *ret_view,
                           HutchError *err) {
         PauseWanted wanted = pause ? PAUSE_WANTED_PAUSE : PAUSE_WANTED_UNPAUSE;
@@ -257,6 +265,9 @@ int control_pause_sandbox(Control *control, const Caller *caller, const char *id
                           caller, err);
         if (r < 0)
                 return r;
+        if (pause && r == TRANSITION_OK && !can_pause(sandbox))
+                return reason_set(err, -EOPNOTSUPP, REASON_FEATURE_UNSUPPORTED,
+                                  "sandboxes cannot be paused here: that takes cgroups that hutchd may use");
         if (sandbox->record.pause_wanted == opposite)
                 return reason_set(err, -EBUSY, REASON_OPERATION_IN_PROGRESS, "sandbox '%s' is being %s; wait for it",
                                   id, pause ? "unpaused" : "paused");

@@ -375,7 +375,7 @@ static void fake_follow_output(RuntimeSandbox *base, const char *exec_id, bool f
 
 static const RuntimeVerbs fake_verbs = {
         .name = "fake",
-        .features = (const char *const[]){ NULL },
+        .features = (const char *const[]){ "pause", NULL },
         .not_enforced = (const char *const[]){ NULL },
         .check = fake_check,
         .list = fake_list,
