@@ -179,7 +179,6 @@ static bool has_v1_hierarchy(const char *controller) {
 
 static void examine_cgroups(Findings *findings) {
         static const char *const wanted[] = { "memory", "cpu", "pids" };
-        static const char mend[] = "systemd-run --user --scope -p Delegate=yes hutch daemon start";
         _cleanup_(string_builder_clear) StringBuilder path = {}, missing = {}, v1 = {};
         char mount[1024], own[1024], controllers[256];
         size_t folder_len;
@@ -193,7 +192,8 @@ static void examine_cgroups(Findings *findings) {
         find_own_cgroup(own, sizeof(own));
         string_builder_appendf(&path, "%s%s", mount, own);
         if (access(path.text, W_OK) < 0) {
-                findings_add(findings, "cgroups", VERDICT_WARNING, mend, "%s cannot be written to", path.text);
+                findings_add(findings, "cgroups", VERDICT_WARNING, mend_delegation(), "%s cannot be written to",
+                             path.text);
                 return;
         }
 
@@ -207,8 +207,8 @@ static void examine_cgroups(Findings *findings) {
                         string_builder_appendf(list, "%s%s", list->len > 0 ? ", " : "", wanted[i]);
                 }
         if (missing.len > 0)
-                findings_add(findings, "cgroups", VERDICT_WARNING, "boot with cgroup_no_v1=all",
-                             "%.*s lacks controllers: %s", (int) folder_len, path.text, missing.text);
+                findings_add(findings, "cgroups", VERDICT_WARNING, mend_controllers(), "%.*s lacks controllers: %s",
+                             (int) folder_len, path.text, missing.text);
         else
                 findings_add(findings, "cgroups", VERDICT_OK, NULL, "v2 at %.*s%s%s", (int) folder_len, path.text,
                              v1.len > 0 ? ", v1 for " : "", v1.len > 0 ? v1.text : "");

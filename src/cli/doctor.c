@@ -204,6 +204,8 @@ int command_doctor(const Arguments *arguments) {
         bool bad = false;
 
         examine_kernel(&findings);
+        if (geteuid() != 0)
+                examine_user(&findings);
         if (state)
                 examine_state(&findings, state);
         else

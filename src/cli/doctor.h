@@ -33,6 +33,13 @@ void findings_add(Findings *findings, const char *check, Verdict verdict, const 
 /* Looks at the kernel and its limits. */
 void examine_kernel(Findings *findings) __attribute__((nonnull));
 
+/* Looks at what an ordinary user's daemon can have beyond that: other users in its sandboxes. */
+void examine_user(Findings *findings) __attribute__((nonnull));
+
+/* How to get cgroups that the daemon may write to, and controllers in them. */
+const char *mend_delegation(void);
+const char *mend_controllers(void);
+
 /* Looks at the folders where the daemon of this user has its state and its socket. */
 void examine_state(Findings *findings, const char *state) __attribute__((nonnull));
 void examine_socket(Findings *findings, const char *socket) __attribute__((nonnull));
