@@ -13,6 +13,9 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "integration"))
 # pylint: disable=wrong-import-position,unused-import
 from host import _host_makes_sandboxes  # noqa: E402,F401
 from hutchd import Daemon  # noqa: E402
+from user_daemon import UserDaemon  # noqa: E402
+
+DAEMONS = {"root's": Daemon, "a user's": UserDaemon, "a user's with subordinate ids": lambda: UserDaemon(1)}
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -21,10 +24,11 @@ def _numbers_of_calls_are_right():
         pytest.skip("the attacks know the system calls of x86-64 only")
 
 
-@pytest.fixture(scope="session", name="daemon")
-def start_daemon():
-    daemon = Daemon()
+@pytest.fixture(scope="session", name="daemon", params=DAEMONS)
+def start_daemon(request):
+    daemon = DAEMONS[request.param]()
     daemon.begin()
+    daemon.has_users = "uid-ranges" in daemon.info().runtimes[0].features
     yield daemon
     daemon.finish()
 
