@@ -18,6 +18,7 @@
 #include "cli/sandbox-commands.h"
 #include "cli/spec-options.h"
 #include "cli/system-commands.h"
+#include "cli/top-command.h"
 
 #define ANY SIZE_MAX
 
@@ -75,6 +76,14 @@ static const Option list_options[] = {
 
 static const Option get_options[] = {
         { "usage", 0, NULL, .help = "measure what it uses now, too" },
+        {},
+};
+
+static const Option top_options[] = {
+        { "sort", 's', TOP_SORT_KEYS, .help = "the order (cpu)" },
+        { "iterations", 'n', "NUMBER", .help = "end after having shown it so many times" },
+        { "interval", 'd', "DURATION", .help = "the time from one to the next (2s)" },
+        { "once", 0, NULL, .help = "print it once, as a plain table" },
         {},
 };
 
@@ -179,6 +188,18 @@ const Command commands[] = {
                 .max_operands = 1,
                 .completes = { COMPLETES_SANDBOXES },
                 .run = command_get,
+        },
+        {
+                .name = "top",
+                .operands = "[ID]...",
+                .summary = "Show what sandboxes use, again and again",
+                .details =
+                        "Without ids: all of yours. q or Ctrl-C ends it. Where stdin or stdout is no terminal it is\n"
+                        "printed once, or --iterations times. CPU is in percent of one core.",
+                .options = { top_options, output_options, global_options },
+                .max_operands = ANY,
+                .completes = { COMPLETES_SANDBOXES, COMPLETES_SANDBOXES },
+                .run = command_top,
         },
         {
                 .name = "update",

@@ -53,6 +53,17 @@ static size_t width_of(const char *text) {
         return width;
 }
 
+/* How many bytes its first @width characters are. */
+static size_t prefix_of(const char *text, size_t width) {
+        size_t len = 0;
+
+        while (text[len] && (width > 0 || ((unsigned char) text[len] & 0xc0) == 0x80)) {
+                width -= ((unsigned char) text[len] & 0xc0) != 0x80;
+                len++;
+        }
+        return len;
+}
+
 Printer printer_make(Format format, const char *const columns[]) {
         Printer printer = { .format = format };
 
@@ -138,18 +149,26 @@ static void print_table(const Printer *printer) {
                         widths[column] = width;
         }
 
-        for (size_t i = 0; i < printer->n_cells; i++) {
+        for (size_t i = 0, left = SIZE_MAX; i < printer->n_cells; i++) {
                 const struct Cell *cell = &printer->cells[i];
-                bool in_colour = coloured && cell->tone != TONE_PLAIN && *cell->text;
-                size_t column = i % printer->n_columns;
-                bool last = column + 1 == printer->n_columns;
+                size_t column = i % printer->n_columns, cell_width = width_of(cell->text);
+                bool last = column + 1 == printer->n_columns, in_colour;
 
-                (void) printf("%s%s%s", in_colour ? tone_start(cell->tone) : "", cell->text,
-                              in_colour ? "\033[0m" : "");
-                if (last)
+                if (column == 0)
+                        left = printer->width > 0 ? printer->width : SIZE_MAX;
+                in_colour = coloured && cell->tone != TONE_PLAIN && *cell->text && left > 0;
+                (void) printf("%s%.*s%s", in_colour ? tone_start(cell->tone) : "", (int) prefix_of(cell->text, left),
+                              cell->text, in_colour ? "\033[0m" : "");
+                left -= cell_width < left ? cell_width : left;
+                if (last) {
                         (void) putchar('\n');
-                else
-                        (void) printf("%*s", (int) (widths[column] - width_of(cell->text) + 2), "");
+                } else {
+                        size_t gap = widths[column] - cell_width + 2;
+
+                        gap = gap < left ? gap : left;
+                        (void) printf("%*s", (int) gap, "");
+                        left -= gap;
+                }
         }
 }
 
@@ -197,6 +216,19 @@ void age_format(uint64_t time, uint64_t now, char ret_text[static AGE_SIZE]) {
                 }
         }
         (void) snprintf(ret_text, AGE_SIZE, seconds < 2 ? "now" : "%llu seconds ago", (unsigned long long) seconds);
+}
+
+void span_format(uint64_t seconds, char ret_text[static SPAN_SIZE]) {
+        static const struct {
+                char letter;
+                uint64_t seconds;
+        } units[] = { { 'd', 86400 }, { 'h', 3600 }, { 'm', 60 }, { 's', 1 } };
+        size_t unit = 0;
+
+        while (unit + 1 < sizeof(units) / sizeof(units[0]) && seconds < units[unit].seconds)
+                unit++;
+        (void) snprintf(ret_text, SPAN_SIZE, "%llu%c", (unsigned long long) (seconds / units[unit].seconds),
+                        units[unit].letter);
 }
 
 void bytes_format(uint64_t bytes, char ret_text[static BYTES_SIZE]) {

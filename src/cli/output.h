@@ -47,6 +47,7 @@ typedef struct Printer {
         Format format;
         const char *columns[COLUMNS_MAX + 1]; /* ends with NULL; none: there is no header */
         size_t n_columns;
+        size_t width; /* where lines of a table are cut, in characters; 0: nowhere */
         struct Cell {
                 Tone tone;
                 char *text;
@@ -83,6 +84,9 @@ void print_message(Format format, const ProtobufCMessage *message) __attribute__
 void age_format(uint64_t time, uint64_t now, char ret_text[static AGE_SIZE]); /* "3 minutes ago"; "" for time 0 */
 #define BYTES_SIZE 16
 void bytes_format(uint64_t bytes, char ret_text[static BYTES_SIZE]); /* "1.5 MiB" */
+
+#define SPAN_SIZE 24
+void span_format(uint64_t seconds, char ret_text[static SPAN_SIZE]); /* "45s", "3m", "2h", "12d" */
 
 /* How a state of a sandbox or an exec looks. */
 Tone state_tone(const char *state) __attribute__((nonnull));

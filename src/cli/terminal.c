@@ -22,6 +22,20 @@ void terminal_make_raw(Terminal *terminal) {
         terminal->raw = tcsetattr(STDIN_FILENO, TCSADRAIN, &raw) == 0;
 }
 
+void terminal_take_keys(Terminal *terminal) {
+        struct termios keys;
+
+        if (!terminal->raw && tcgetattr(STDIN_FILENO, &terminal->before) < 0)
+                return;
+
+        keys = terminal->before;
+        keys.c_lflag &= ~(tcflag_t) (ICANON | ECHO);
+        keys.c_cc[VMIN] = 1;
+        keys.c_cc[VTIME] = 0;
+        keys.c_cc[VSUSP] = _POSIX_VDISABLE;
+        terminal->raw = tcsetattr(STDIN_FILENO, TCSADRAIN, &keys) == 0;
+}
+
 void terminal_restore(Terminal *terminal) {
         if (terminal->raw)
                 (void) tcsetattr(STDIN_FILENO, TCSADRAIN, &terminal->before);

@@ -18,6 +18,9 @@ bool terminal_is_interactive(void);
 /* Hands over every key as it is typed, Ctrl-C among them. */
 void terminal_make_raw(Terminal *terminal) __attribute__((nonnull));
 
+/* Hands over keys as they are typed and shows none of them; Ctrl-C is a signal still, Ctrl-Z is nothing. */
+void terminal_take_keys(Terminal *terminal) __attribute__((nonnull));
+
 /* As it was before; does nothing to one that is. */
 void terminal_restore(Terminal *terminal) __attribute__((nonnull));
 
