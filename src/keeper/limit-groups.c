@@ -76,10 +76,22 @@ static int limit_cpu(const LimitGroup *group, const KeeperConfig *config) {
                             : set_number(group, "cpu.shares", (uint64_t) config->cpu_weight * 1024 / 100);
 }
 
+/* In v1 what sockets of the network hold is not counted as memory, but can have a limit of its own: in the group where
+ * the processes are, to be counted, and in that above for all of them. */
+static int limit_sockets(const LimitGroup *group, const KeeperConfig *config) {
+        if (group->is_v2 || config->memory_bytes == 0)
+                return 0;
+        int r = set_number(group, "memory.kmem.tcp.limit_in_bytes", config->memory_bytes);
+        return r == -ENOENT ? 0 : r;
+}
+
 static int limit_memory(const LimitGroup *group, const KeeperConfig *config) {
         if (config->memory_bytes == 0)
                 return 0;
         int r = set_number(group, group->is_v2 ? "memory.max" : "memory.limit_in_bytes", config->memory_bytes);
+        if (r < 0)
+                return r;
+        r = limit_sockets(group, config);
         if (r < 0)
                 return r;
         /* No swap beyond it. Kernels that cannot swap have neither of these files. */
@@ -189,6 +201,8 @@ int limit_group_add_exec(ExecGroup *exec) {
                 return r < 0 ? r : cgroup_write(group->folder, "memory.oom.group", "1");
         }
         int r = cgroup_add(above->folder, exec->name, &group->folder);
+        if (r >= 0)
+                r = limit_sockets(group, exec->sandbox->config);
         return r < 0 ? r : open_procs(group);
 }
 

@@ -12,6 +12,7 @@
 #include <limits.h>
 #include <linux/openat2.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/random.h>
@@ -26,6 +27,7 @@
 
 #define SAFE (MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC)
 #define EMPTY_PATHS (MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH)
+#define TERMINALS_MAX "64" /* of the host's, which all sandboxes have together: 4096, less 1024 for itself */
 
 /* Opens what @path names below @folder, without following links anywhere on the way. */
 static int open_below(int folder, const char *path, int *ret_fd) {
@@ -197,7 +199,12 @@ static int mount_pts(int dev, bool has_groups) {
         char owner[16];
         (void) snprintf(owner, sizeof(owner), "%u", (unsigned) getuid());
         const Option options[] = {
-                { "ptmxmode", "0666" }, { "mode", "0620" }, { "uid", owner }, { has_groups ? "gid" : NULL, "5" }, {},
+                { "ptmxmode", "0666" },
+                { "mode", "0620" },
+                { "max", TERMINALS_MAX },
+                { "uid", owner },
+                { has_groups ? "gid" : NULL, "5" },
+                {},
         };
         return mount_new(dev, "pts", "devpts", options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, NULL);
 }
@@ -278,6 +285,24 @@ static int mask(int root, const char *path, int *empty) {
         return mount_again(*empty, "", 0, place);
 }
 
+/* Leaves half of the watchers of files (inotify) that the user who made the sandbox may have to others: the kernel counts
+ * those inside as that user's, too. */
+static int limit_watchers(int root) {
+        _cleanup_close_ int proc = -1, all = -1, own = -1;
+        char text[32] = "";
+        int r = open_below(root, "proc/sys", &proc);
+        if (r < 0)
+                return r;
+        all = openat(proc, "fs/inotify/max_user_instances", O_RDONLY | O_CLOEXEC);
+        own = openat(proc, "user/max_inotify_instances", O_WRONLY | O_CLOEXEC);
+        if (all < 0 || own < 0)
+                return errno == ENOENT ? 0 : -errno;
+        if (read(all, text, sizeof(text) - 1) <= 0)
+                return -EIO;
+        (void) snprintf(text, sizeof(text), "%ld", (strtol(text, NULL, 10) + 1) / 2);
+        return fd_write_all(own, text, strlen(text));
+}
+
 /* Gives the sandbox a boot id of its own: a random UUID in a file that is nowhere but there. */
 static int mount_boot_id(int root) {
         static const char path[] = "proc/sys/kernel/random/boot_id", name[] = "boot-id";
@@ -306,7 +331,7 @@ static int mount_boot_id(int root) {
 
 static int restrict_kernel_files(int root) {
         _cleanup_close_ int empty = -1;
-        int r = 0;
+        int r = limit_watchers(root);
         for (size_t i = 0; i < sizeof(read_only) / sizeof(read_only[0]) && r >= 0; i++)
                 r = make_read_only_below(root, read_only[i]);
         for (size_t i = 0; i < sizeof(masked) / sizeof(masked[0]) && r >= 0; i++)

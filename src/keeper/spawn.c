@@ -120,6 +120,23 @@ static int limit_processes(const KeeperConfig *config, const User *user) {
         return setrlimit(RLIMIT_NPROC, &limit) < 0 ? -errno : 0;
 }
 
+/* Leaves half of what the user who made the sandbox may have to others: the kernel counts signals that wait, timers and
+ * message queues inside as that user's, too. */
+static int limit_signals_and_queues(void) {
+        static const int limits[] = { RLIMIT_SIGPENDING, RLIMIT_MSGQUEUE };
+        for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
+                struct rlimit limit;
+                if (getrlimit(limits[i], &limit) < 0)
+                        return -errno;
+                if (limit.rlim_cur == RLIM_INFINITY)
+                        continue;
+                limit.rlim_cur = limit.rlim_max = limit.rlim_cur / 2;
+                if (setrlimit(limits[i], &limit) < 0)
+                        return -errno;
+        }
+        return 0;
+}
+
 static const char *environment_get(char *const *environment, const char *name) {
         size_t len = strlen(name);
         for (; *environment; environment++)
@@ -225,6 +242,8 @@ static _Noreturn void child_run(const KeptSandbox *sandbox, const SpawnPlan *pla
         r = limit_files(sandbox->config);
         if (r >= 0)
                 r = limit_processes(sandbox->config, user);
+        if (r >= 0)
+                r = limit_signals_and_queues();
         if (r >= 0)
                 r = privileges_drop();
         if (r < 0)
