@@ -146,8 +146,13 @@ uint32_t subordinate_ids_count_slots(const IdRanges *ranges) {
 }
 
 static IdRanges cut_slot(const IdRanges *ranges, uint32_t slot) {
+        uint32_t n = subordinate_ids_count_slots(ranges);
         size_t i = 0;
 
+        if (n == 0)
+                return (IdRanges){};
+
+        slot %= n;
         for (; slot >= ranges->list[i].count / SUBORDINATE_IDS_SIZE; i++)
                 slot -= ranges->list[i].count / SUBORDINATE_IDS_SIZE;
         return (IdRanges){ .list = { { ranges->list[i].first + slot * SUBORDINATE_IDS_SIZE, SUBORDINATE_IDS_SIZE } },
@@ -155,10 +160,8 @@ static IdRanges cut_slot(const IdRanges *ranges, uint32_t slot) {
 }
 
 IdMap subordinate_ids_of_slot(const IdMap *map, uint32_t slot) {
-        uint32_t n_uids = subordinate_ids_count_slots(&map->uids), n_gids = subordinate_ids_count_slots(&map->gids);
-
         return (IdMap){ .newuidmap = map->newuidmap,
                         .newgidmap = map->newgidmap,
-                        .uids = cut_slot(&map->uids, slot % n_uids),
-                        .gids = cut_slot(&map->gids, slot % n_gids) };
+                        .uids = cut_slot(&map->uids, slot),
+                        .gids = cut_slot(&map->gids, slot) };
 }

@@ -21,7 +21,7 @@ void subordinate_ids_parse(const char *text, const char *name, uint32_t uid, uin
  * for one slot or a program is missing: @err says what. */
 int subordinate_ids_find(IdMap *ret_map, HutchError *err) __attribute__((nonnull(1)));
 
-/* How many slots there are, and the map for one of them; beyond the last, they begin again. @ret_map borrows its
+/* How many slots there are, and the map for one of them; beyond the last, they begin again. It borrows its
  * programs from @map. */
 uint32_t subordinate_ids_count_slots(const IdRanges *ranges) __attribute__((nonnull));
 IdMap subordinate_ids_of_slot(const IdMap *map, uint32_t slot) __attribute__((nonnull));

@@ -68,6 +68,7 @@ static void print_info(const ProtobufCMessage *info, const char *address) {
                 { "Architecture", "host.architecture" },
                 { "Cores", "host.cpus" },
                 { "Cgroups", "host.cgroups" },
+                { "Without root", "host.rootless" },
         };
         _cleanup_free_ char *profiles = join(info, "profiles", "name"),
                             *memory = message_get(info, "host.memory_bytes");

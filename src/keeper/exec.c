@@ -243,6 +243,11 @@ static void explain(const KeptExec *exec, const SpawnFailure *failure, HutchErro
                 if (error == ENOENT)
                         reason_set(err, -error, REASON_USER_NOT_FOUND, "the sandbox has no user or group “%s”",
                                    exec->user);
+                else if (error == EINVAL)
+                        reason_set(err, -error, start_reason(error),
+                                   "the sandbox has no uid or gid for user “%s”: where hutchd is an ordinary user's, "
+                                   "'hutch doctor' tells how it gets more than one",
+                                   exec->user);
                 else
                         reason_set(err, -error, start_reason(error), "cannot become user “%s”: %s", exec->user,
                                    strerror(error));

@@ -51,11 +51,8 @@ static void ranges_that_cannot_be_mapped_are_left_out(void **state) {
 
 static void there_are_not_too_many(void **state) {
         char text[4096] = "";
-        for (int i = 0; i < ID_RANGES_MAX + 5; i++) {
-                char line[64];
-                (void) snprintf(line, sizeof(line), "ann:%d:10\n", 100000 + i * 10);
-                strcat(text, line);
-        }
+        for (size_t i = 0, len = 0; i < ID_RANGES_MAX + 5; i++)
+                len += (size_t) snprintf(text + len, sizeof(text) - len, "ann:%zu:10\n", 100000 + i * 10);
         assert_int_equal(parse(text).n, ID_RANGES_MAX);
 }
 

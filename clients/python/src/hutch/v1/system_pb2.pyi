@@ -279,7 +279,9 @@ class RuntimeInfo(_message.Message):
     """Why not, and what to do; for people."""
     @_builtins.property
     def features(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What it can do beyond the least: "pause", "snapshot", "egress", "companions", "gpus", "disk-limit", "udp-ports"."""
+        """What it can do beyond the least: "pause", "snapshot", "egress", "companions", "gpus", "disk-limit", "udp-ports",
+        "uid-ranges" (sandboxes have more than one user), "own-uid-ranges" (and share none of them).
+        """
 
     @_builtins.property
     def not_enforced(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:

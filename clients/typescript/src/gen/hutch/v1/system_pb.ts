@@ -341,7 +341,8 @@ export type RuntimeInfo = Message<"hutch.v1.RuntimeInfo"> & {
   message: string;
 
   /**
-   * What it can do beyond the least: "pause", "snapshot", "egress", "companions", "gpus", "disk-limit", "udp-ports".
+   * What it can do beyond the least: "pause", "snapshot", "egress", "companions", "gpus", "disk-limit", "udp-ports",
+   * "uid-ranges" (sandboxes have more than one user), "own-uid-ranges" (and share none of them).
    *
    * @generated from field: repeated string features = 4;
    */
