@@ -102,7 +102,9 @@ static const ConfigKey keys[] = {
           .about = "The longest that any command may run." },
 
         { "native.keeper", CONFIG_TEXT, KEY(keeper), NULL, .fixed = true,
-          .about = "The program hutch-keeper. Default: beside hutchd, or where it was installed." },
+          .about = "The program hutch-keeper, which hutchd reads once, at its start. Default: beside hutchd, or where "
+                   "it was "
+                   "installed." },
 };
 
 #define N_KEYS (sizeof(keys) / sizeof(keys[0]))

@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -198,6 +199,8 @@ static const char usage[] = "hutch-keeper keeps one sandbox. hutchd starts it.\n
                             "  hutch-keeper --help          print this\n";
 
 int main(int argc, char *argv[]) {
+        /* It was executed by the number of a descriptor. */
+        (void) prctl(PR_SET_NAME, "hutch-keeper", 0, 0, 0);
         if (argc == 1)
                 return keep();
         if ((argc == 3 || argc == 7) && str_equal(argv[1], "remove")) {

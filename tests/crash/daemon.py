@@ -68,7 +68,7 @@ class KilledDaemon(Daemon):
         prefix, keepers = f"{self.state}/sandboxes/", {}
         for pid in filter(str.isdigit, os.listdir("/proc")):
             with contextlib.suppress(OSError):
-                if not os.path.basename(os.readlink(f"/proc/{pid}/exe")).startswith("hutch-keeper"):
+                if "hutch-keeper" not in os.path.basename(os.readlink(f"/proc/{pid}/exe")):
                     continue
                 log = os.readlink(f"/proc/{pid}/fd/2")
                 if log.startswith(prefix):

@@ -578,7 +578,7 @@ def all_processes() -> list[int]:
 
 def is_keeper(pid: int) -> bool:
     try:
-        return os.path.basename(os.readlink(f"/proc/{pid}/exe")).startswith("hutch-keeper")
+        return "hutch-keeper" in os.path.basename(os.readlink(f"/proc/{pid}/exe"))
     except OSError:
         return False  # it is gone, or a thread of the kernel
 

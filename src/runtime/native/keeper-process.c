@@ -90,12 +90,15 @@ static int fail(HutchError *err, int r, const char *what) {
                           "cannot make the %s of a keeper: %s", what, strerror(-r));
 }
 
-int keeper_process_spawn(uv_loop_t *loop, const char *program, int folder, const uint8_t *config, size_t config_len,
+int keeper_process_spawn(uv_loop_t *loop, KeeperProgram *program, int folder, const uint8_t *config, size_t config_len,
                          ChildEnded ended, void *user, ChildProcess **ret_keeper, HutchError *err) {
         _cleanup_close_ int config_fd = make_sealed(config, config_len), log_fd = -1, socket_fd = -1;
         static char name[] = "hutch-keeper";
-        int r;
+        const char *path;
+        int r = keeper_program_load(program, &path, err);
 
+        if (r < 0)
+                return r;
         if (config_fd < 0)
                 return fail(err, config_fd, "configuration");
         log_fd = open_log(folder);
@@ -108,7 +111,7 @@ int keeper_process_spawn(uv_loop_t *loop, const char *program, int folder, const
 
         r = child_process_spawn(loop,
                                 &(ChildOptions){
-                                        .program = program,
+                                        .program = path,
                                         .argv = (char *const[]){ name, NULL },
                                         .standard_error = log_fd,
                                         .descriptors = { config_fd, socket_fd },

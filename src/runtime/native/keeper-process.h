@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "runtime/native/child-process.h"
+#include "runtime/native/keeper-program.h"
 
 /* Keepers as processes: starting one, and finding out whether one is there. @folder is a descriptor of the folder of a
  * sandbox. */
@@ -15,7 +16,7 @@
 #define KEEPER_LOG "keeper.log"
 
 /* Starts a keeper with an encoded KeeperConfig. It listens from now on; a socket that is there already goes. */
-int keeper_process_spawn(uv_loop_t *loop, const char *program, int folder, const uint8_t *config, size_t config_len,
+int keeper_process_spawn(uv_loop_t *loop, KeeperProgram *program, int folder, const uint8_t *config, size_t config_len,
                          ChildEnded ended, void *user, ChildProcess **ret_keeper, HutchError *err)
         __attribute__((nonnull(1, 2, 4, 6, 8)));
 

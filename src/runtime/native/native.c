@@ -63,11 +63,12 @@ static int check_user_namespaces(NativeRuntime *runtime, HutchError *err) {
 
 static int check(Runtime *base, HutchError *err) {
         NativeRuntime *runtime = (NativeRuntime *) base;
+        const char *program;
+        int r;
 
-        if (access(runtime->keeper_program, X_OK) < 0)
-                return reason_set(err, -errno, REASON_RUNTIME_UNAVAILABLE,
-                                  "'%s' cannot be run (%s): install it there, or set native.keeper",
-                                  runtime->keeper_program, strerror(errno));
+        r = keeper_program_load(runtime->keeper_program, &program, err);
+        if (r < 0)
+                return r;
         if (access("/proc/self/ns/user", F_OK) < 0)
                 return reason_set(err, -EOPNOTSUPP, REASON_RUNTIME_UNAVAILABLE,
                                   "this kernel has no user namespaces, which sandboxes need");
@@ -329,6 +330,7 @@ static int open_folders(NativeRuntime *runtime, const NativeOptions *options, Hu
 int native_runtime_new(uv_loop_t *loop, ChannelHub *hub, const NativeOptions *options, Runtime **ret_runtime,
                        HutchError *err) {
         NativeRuntime *runtime = new0(NativeRuntime, 1);
+        const char *program;
         int r;
 
         *runtime = (NativeRuntime){
@@ -337,7 +339,7 @@ int native_runtime_new(uv_loop_t *loop, ChannelHub *hub, const NativeOptions *op
                 .loop = loop,
                 .hub = hub,
                 .state_folder = xstrdup(options->state_folder),
-                .keeper_program = xstrdup(options->keeper_program),
+                .keeper_program = keeper_program_new(options->keeper_program),
                 .uid_ranges = options->uid_ranges,
                 .cgroup_fd = -1,
                 .sandboxes_fd = -1,
@@ -360,6 +362,8 @@ int native_runtime_new(uv_loop_t *loop, ChannelHub *hub, const NativeOptions *op
                 return r;
         }
 
+        /* That it is not there is told by check(), and it may come to be. */
+        (void) keeper_program_load(runtime->keeper_program, &program, NULL);
         make_cgroup_parent(runtime, options);
         find_controllers(runtime, options);
         tell_features(runtime);
@@ -373,7 +377,7 @@ static void on_closed(uv_handle_t *handle) {
         void *user = runtime->done_user;
 
         free(runtime->state_folder);
-        free(runtime->keeper_program);
+        keeper_program_free(runtime->keeper_program);
         free(runtime->cgroup_parent);
         id_map_clear(&runtime->subordinate_ids);
         free(runtime->seccomp_filter);

@@ -40,7 +40,7 @@ struct Job {
 struct Remover {
         uv_loop_t *loop;
         uv_timer_t timer;
-        char *program;
+        KeeperProgram *program;
         char *path;
         const IdMap *ids; /* NULL: none */
         int folder;
@@ -109,6 +109,7 @@ static void start(Job *job) {
         _cleanup_free_ char *path = NULL, *uids = ids ? id_ranges_format(&ids->uids) : NULL,
                             *gids = ids ? id_ranges_format(&ids->gids) : NULL;
         char *argv[8] = { name, verb };
+        const char *program;
         int r;
 
         if (asprintf(&path, "%s/%s", job->remover->path, job->name) < 0)
@@ -120,14 +121,16 @@ static void start(Job *job) {
                 argv[5] = uids;
                 argv[6] = gids;
         }
-        r = child_process_spawn(job->remover->loop,
-                                &(ChildOptions){
-                                        .program = job->remover->program,
-                                        .argv = argv,
-                                        .standard_error = -1,
-                                        .descriptors = { -1, -1 },
-                                },
-                                on_ended, job, &job->child, &err);
+        r = keeper_program_load(job->remover->program, &program, &err);
+        if (r == 0)
+                r = child_process_spawn(job->remover->loop,
+                                        &(ChildOptions){
+                                                .program = program,
+                                                .argv = argv,
+                                                .standard_error = -1,
+                                                .descriptors = { -1, -1 },
+                                        },
+                                        on_ended, job, &job->child, &err);
         if (r < 0)
                 postpone(job, error_message(&err));
         else
@@ -188,12 +191,12 @@ static int add_leftovers(Remover *remover, HutchError *err) {
         return 0;
 }
 
-int remover_new(uv_loop_t *loop, const char *program, const char *path, const IdMap *ids, Remover **ret_remover,
+int remover_new(uv_loop_t *loop, KeeperProgram *program, const char *path, const IdMap *ids, Remover **ret_remover,
                 HutchError *err) {
         Remover *remover = new0(Remover, 1);
         int r;
 
-        *remover = (Remover){ .loop = loop, .program = xstrdup(program), .path = xstrdup(path), .ids = ids };
+        *remover = (Remover){ .loop = loop, .program = program, .path = xstrdup(path), .ids = ids };
         (void) uv_timer_init(loop, &remover->timer);
         remover->timer.data = remover;
         remover->folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -225,7 +228,6 @@ Remover *remover_free(Remover *remover) {
                 job_free(job);
         }
         remover->folder = fd_close(remover->folder);
-        free(remover->program);
         free(remover->path);
         uv_close((uv_handle_t *) &remover->timer, on_closed);
         return NULL;

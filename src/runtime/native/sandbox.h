@@ -11,6 +11,7 @@
 #include "runtime/native/child-process.h"
 #include "runtime/native/input.h"
 #include "runtime/native/keeper-client.h"
+#include "runtime/native/keeper-program.h"
 #include "runtime/native/output-watch.h"
 #include "runtime/native/remover.h"
 #include "runtime/native/task-queue.h"
@@ -38,7 +39,7 @@ typedef struct NativeRuntime {
         uv_loop_t *loop;
         ChannelHub *hub;
         char *state_folder;
-        char *keeper_program;
+        KeeperProgram *keeper_program;
         bool uid_ranges;
         bool has_namespaces;      /* they can be made */
         IdMap subordinate_ids;    /* what the daemon's user has, when it is not root */

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What lives here: the sealed copy of hutch-keeper. What does not: starting it (child-process.c). */
+
+#include "runtime/native/keeper-program.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/memory.h"
+#include "model/reason.h"
+
+#define COPY_SIZE ((size_t) 16 << 20) /* at once */
+#define FIRST_FREE_DESCRIPTOR 10      /* above those that a process is given */
+
+#ifndef MFD_EXEC
+#define MFD_EXEC 16u
+#endif
+#ifndef F_SEAL_EXEC
+#define F_SEAL_EXEC 32
+#endif
+
+struct KeeperProgram {
+        char *path;
+        int copy; /* -1: there is none */
+        char copy_path[32];
+};
+
+KeeperProgram *keeper_program_new(const char *path) {
+        KeeperProgram *program = new0(KeeperProgram, 1);
+
+        program->path = xstrdup(path);
+        program->copy = -1;
+        return program;
+}
+
+KeeperProgram *keeper_program_free(KeeperProgram *program) {
+        if (!program)
+                return NULL;
+
+        fd_close(program->copy);
+        free(program->path);
+        free(program);
+        return NULL;
+}
+
+static int make_executable_memfd(void) {
+        int fd = memfd_create("hutch-keeper", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_EXEC);
+
+        /* Kernels before 6.3 have no other files there than those that may be executed. */
+        if (fd < 0 && errno == EINVAL)
+                fd = memfd_create("hutch-keeper", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+        return fd < 0 ? -errno : fd;
+}
+
+/* Copies @from, where nobody can change it any more. */
+static int copy_sealed(int from, int *ret_copy) {
+        _cleanup_close_ int fd = make_executable_memfd(), copy = -1;
+        ssize_t n;
+
+        if (fd < 0)
+                return fd;
+        while ((n = sendfile(fd, from, NULL, COPY_SIZE)) > 0)
+                ;
+        if (n < 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) < 0)
+                return -errno;
+        /* Neither can anybody make it what cannot be executed. Kernels before 6.3 do not know of that. */
+        if (fcntl(fd, F_ADD_SEALS, F_SEAL_EXEC | F_SEAL_SEAL) < 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL) < 0)
+                return -errno;
+        copy = fcntl(fd, F_DUPFD_CLOEXEC, FIRST_FREE_DESCRIPTOR);
+        if (copy < 0)
+                return -errno;
+
+        *ret_copy = TAKE_FD(copy);
+        return 0;
+}
+
+static int load(KeeperProgram *program, const char **ret_path) {
+        _cleanup_close_ int from = open(program->path, O_RDONLY | O_CLOEXEC);
+        char head[2] = "";
+        int r;
+
+        if (from < 0 || access(program->path, X_OK) < 0)
+                return -errno;
+        if (pread(from, head, sizeof(head), 0) < 0)
+                return -errno;
+        if (memcmp(head, "#!", sizeof(head)) == 0) {
+                *ret_path = program->path;
+                return 0;
+        }
+
+        r = copy_sealed(from, &program->copy);
+        if (r < 0)
+                return r;
+        (void) snprintf(program->copy_path, sizeof(program->copy_path), "/proc/self/fd/%d", program->copy);
+        *ret_path = program->copy_path;
+        return 0;
+}
+
+int keeper_program_load(KeeperProgram *program, const char **ret_path, HutchError *err) {
+        int r;
+
+        if (program->copy >= 0) {
+                *ret_path = program->copy_path;
+                return 0;
+        }
+
+        r = load(program, ret_path);
+        if (r < 0)
+                return reason_set(err, r, REASON_RUNTIME_UNAVAILABLE,
+                                  "'%s' cannot be run (%s): install it there, or set native.keeper", program->path,
+                                  strerror(-r));
+        return 0;
+}
