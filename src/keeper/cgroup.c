@@ -22,7 +22,7 @@
 #include "base/memory.h"
 #include "base/strings.h"
 
-#define DEPTH_MAX 16 /* of the folders that are removed and counted: hutch makes two */
+#define DEPTH_MAX 16 /* of the folders that are removed and counted: hutch makes three */
 #define REMOVE_TIMEOUT (5 * NSEC_PER_SEC)
 #define FOLDER (O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW)
 
@@ -55,6 +55,15 @@ int cgroup_make(const char *path, int *ret_cgroup) {
                 return r < 0 ? r : cgroup_add(AT_FDCWD, path, ret_cgroup);
         }
         return r;
+}
+
+int cgroup_delegate(int cgroup, uid_t id) {
+        /* Hierarchies of version 1 have but the first of the files. */
+        static const char *const names[] = { ".", "cgroup.procs", "cgroup.freeze", "cgroup.kill" };
+        for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+                if (fchownat(cgroup, names[i], id, id, AT_SYMLINK_NOFOLLOW) < 0 && errno != ENOENT)
+                        return -errno;
+        return 0;
 }
 
 int cgroup_write(int cgroup, const char *file, const char *text) {

@@ -3,6 +3,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 /* Folders of a cgroup v2 tree, or of a v1 hierarchy, which cannot end and does not tell of its processes. A cgroup is
  * known by the descriptor of its folder. */
@@ -18,6 +19,10 @@ int cgroup_add(int parent, const char *name, int *ret_cgroup) __attribute__((non
  * nanoseconds, and removes it with all below it. One that is not there is removed. -ETIMEDOUT. In a v1 hierarchy it
  * must be empty: -EBUSY. */
 int cgroup_remove(int parent, const char *name, uint64_t timeout) __attribute__((nonnull));
+
+/* Gives the cgroup to @id, who may then make others in it, move processes between those, freeze and kill; and nothing
+ * else: its limits stay as they are. */
+int cgroup_delegate(int cgroup, uid_t id);
 
 /* Writes one of its files. */
 int cgroup_write(int cgroup, const char *file, const char *text) __attribute__((nonnull));

@@ -157,6 +157,9 @@ static KeeperConfig *config_new(const ConfigMessage *message) {
         config->uid_count = message->uid_count;
         if (message->subordinate_ids)
                 set_subordinate_ids(config, message->subordinate_ids);
+        /* The last of root's range is nobody inside. */
+        else if (message->uid_count > 1)
+                config->keeper_id = config->uid_base + --config->uid_count;
         if (timeout)
                 config->start_timeout = (uint64_t) timeout->seconds * NSEC_PER_SEC + (uint64_t) timeout->nanos;
         if (config->start_timeout == 0)

@@ -36,6 +36,7 @@ typedef struct KeeperConfig {
         char *workspace;                  /* inside */
         uint32_t uid_base;
         uint32_t uid_count; /* 1: without root; the one uid is AGENT_UID inside */
+        uint32_t keeper_id; /* uid and gid that are the keeper's own, of the range's; 0: it stays who it is */
         IdMap subordinate_ids; /* without root: uid_base is 0 inside, and these come behind it; no ranges: there are none */
         uint64_t start_timeout;  /* nanoseconds, never 0 */
         uint64_t tmp_bytes;      /* 0: /tmp is a folder of the root */

@@ -76,7 +76,7 @@ static bool has_process(const ExecGroup *group, pid_t pid) {
         /* The line of the v2 tree is the last one. */
         const char *sandbox_name = strrchr(group->sandbox->config->cgroup, '/');
         char end[1024];
-        (void) snprintf(end, sizeof(end), "%s/%s\n", sandbox_name, group->name);
+        (void) snprintf(end, sizeof(end), "%s/" BOX_NAME "/%s\n", sandbox_name, group->name);
         return str_has_suffix(text, end);
 }
 

@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 
@@ -18,6 +19,7 @@
 #include "base/log.h"
 #include "base/strings.h"
 #include "keeper/loop.h"
+#include "keeper/privileges.h"
 #include "model/reason.h"
 
 #define HIT_PAUSE NSEC_PER_SEC            /* between messages about a limit, which can be hit a million times in one */
@@ -288,10 +290,26 @@ int keeper_init(Keeper *keeper, uv_loop_t *loop, const KeeperConfig *config, con
         return 0;
 }
 
+/* From now on the keeper needs no right but those of its user: who owns the sandbox's user namespace may enter it. */
+static int keeper_drop_rights(const Keeper *keeper) {
+        if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+                return -errno;
+        /* Others never had any. */
+        if (keeper->config->keeper_id == 0)
+                return 0;
+        int r = privileges_bound();
+        return r < 0 ? r : privileges_drop();
+}
+
 void keeper_build(Keeper *keeper) {
         _cleanup_(error_clear) HutchError err = {};
-        int r = sandbox_build(keeper->config, &keeper->sandbox, &err);
+        int r = sandbox_build(keeper->config, &keeper->sandbox, &err), dropped = keeper_drop_rights(keeper);
 
+        if (r >= 0 && dropped < 0) {
+                r = reason_set(&err, dropped, REASON_INTERNAL, "the keeper cannot give up its rights: %s",
+                               strerror(-dropped));
+                keeper->sandbox = sandbox_destroy(keeper->sandbox);
+        }
         if (r < 0) {
                 log_error("cannot build the sandbox", LOG_STR("sandbox", keeper->config->sandbox_id),
                           LOG_STR("reason", err.reason), LOG_STR("error", error_message(&err)));

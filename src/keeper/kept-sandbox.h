@@ -24,7 +24,7 @@ typedef enum SandboxNamespace {
 /* Where one controller limits the sandbox. */
 typedef struct LimitGroup {
         int folder; /* -1: nowhere */
-        bool is_v2; /* it is the sandbox's cgroup: processes are born in it, or below */
+        bool is_v2; /* it is the cgroup of what is inside: processes are born in it, or below */
         int procs;  /* cgroup.procs in a v1 hierarchy, into which processes move themselves; or -1 */
 } LimitGroup;
 
@@ -35,7 +35,8 @@ struct KeptSandbox {
         int init_pidfd;
         int namespaces[N_NAMESPACES];
         int ptmx;               /* of the sandbox's own devpts, with O_PATH */
-        int cgroup;             /* -1: there are none */
+        int cgroup;             /* of what is inside; -1: there are none */
+        int cgroup_above;       /* of all of it: that one and the keeper's; or -1 */
         int keeper_pids;        /* the keeper's own pid namespace */
         bool children_are_here; /* the keeper's children are born in the sandbox's pid namespace */
 };
@@ -48,6 +49,8 @@ struct ExecGroup {
         LimitGroup memory;
         pid_t main_pid; /* 0: nothing was spawned yet */
 };
+
+#define BOX_NAME "box" /* of the cgroup of what is inside */
 
 /* Clones the calling process into @cgroup, unless that is -1; no memory is shared. Returns a negative errno, the
  * child's pid, or 0 in the child, where all signals are blocked. @ret_pidfd may be NULL. */

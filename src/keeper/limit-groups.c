@@ -122,6 +122,22 @@ static const LimitGroup *find_shared(const KeptSandbox *sandbox, int i) {
         return NULL;
 }
 
+int limit_groups_enable(const KeeperConfig *config, int cgroup_above) {
+        static const char *const names[N_CONTROLLERS] = {
+                [CONTROLLER_MEMORY] = "+memory",
+                [CONTROLLER_PIDS] = "+pids",
+                [CONTROLLER_CPU] = "+cpu",
+        };
+        for (int i = 0; i < N_CONTROLLERS; i++) {
+                if (!config->controllers[i] || !str_equal(config->controllers[i], config->cgroup))
+                        continue;
+                int r = cgroup_write(cgroup_above, "cgroup.subtree_control", names[i]);
+                if (r < 0)
+                        return r;
+        }
+        return 0;
+}
+
 static int make_group(KeptSandbox *sandbox, int i) {
         LimitGroup *group = &sandbox->limits[i];
         const char *path = sandbox->config->controllers[i];
@@ -151,6 +167,15 @@ int limit_groups_make(KeptSandbox *sandbox) {
         if (sandbox->limits[CONTROLLER_PIDS].folder >= 0)
                 sandbox->process_events =
                         openat(sandbox->limits[CONTROLLER_PIDS].folder, "pids.events", O_RDONLY | O_CLOEXEC);
+        return 0;
+}
+
+int limit_groups_delegate(const KeptSandbox *sandbox, uid_t id) {
+        for (int i = 0; i < N_CONTROLLERS; i++) {
+                int r = sandbox->limits[i].procs < 0 ? 0 : cgroup_delegate(sandbox->limits[i].folder, id);
+                if (r < 0)
+                        return r;
+        }
         return 0;
 }
 

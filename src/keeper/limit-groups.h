@@ -2,6 +2,7 @@
 #pragma once
 
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "keeper/kept-sandbox.h"
 
@@ -16,8 +17,13 @@
 void limit_group_init(LimitGroup *group) __attribute__((nonnull));
 void limit_groups_init(KeptSandbox *sandbox) __attribute__((nonnull));
 
-/* Makes the sandbox's groups, when its cgroup is there, and sets its limits. */
+/* Makes the sandbox's groups, when its cgroup is there, and sets its limits. Controllers that the cgroup is to have were
+ * asked for by limit_groups_enable() in the one above it. */
+int limit_groups_enable(const KeeperConfig *config, int cgroup_above) __attribute__((nonnull));
 int limit_groups_make(KeptSandbox *sandbox) __attribute__((nonnull));
+
+/* Gives them to @id, as cgroup_delegate() does. */
+int limit_groups_delegate(const KeptSandbox *sandbox, uid_t id) __attribute__((nonnull));
 
 /* Removes them, when no process is left, and closes everything. */
 void limit_groups_remove(KeptSandbox *sandbox) __attribute__((nonnull));

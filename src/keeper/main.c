@@ -41,6 +41,8 @@ typedef struct Program {
         Server *server;
         Alarm *failed_alarm;
         unsigned lonely_seconds;
+        uid_t daemon_uid; /* who started it */
+        Interceptor interceptor;
 } Program;
 
 static void on_changed(void *user) {
@@ -65,9 +67,9 @@ static void on_gone(void *user) {
 /* Nobody but who started the keeper may ask it for anything. */
 static int check_peer(Call *call, void *context, HutchError *err) {
         const Peer *peer = call_peer(call);
+        const Program *program = context;
 
-        (void) context;
-        if (peer->has_credentials && peer->uid == geteuid())
+        if (peer->has_credentials && peer->uid == program->daemon_uid)
                 return 0;
 
         return reason_set(err, -EACCES, REASON_CALLER_NOT_ALLOWED, "the keeper answers to its daemon only");
@@ -84,12 +86,12 @@ static void on_failed_alarm(void *user) {
 }
 
 static int start_server(Program *program, HutchError *err) {
-        static const Interceptor interceptors[] = { { .begin = check_peer } };
         ServerOptions options = server_options_default;
         MethodTable *methods = method_table_new();
         int r = methods ? service_add_methods(program->service, methods) : -ENOMEM;
 
-        options.interceptors = interceptors;
+        program->interceptor = (Interceptor){ .begin = check_peer, .context = program };
+        options.interceptors = &program->interceptor;
         options.n_interceptors = 1;
         options.max_connections = 16;
         if (r >= 0)
@@ -111,6 +113,7 @@ static int program_run(Program *program, HutchError *err) {
         };
         int r;
 
+        program->daemon_uid = geteuid();
         r = keeper_config_read(CONFIG_FD, &config, err);
         if (r < 0)
                 return r;

@@ -5,9 +5,11 @@
 #include "keeper/privileges.h"
 
 #include <errno.h>
+#include <grp.h>
 #include <linux/capability.h>
 #include <linux/keyctl.h>
 #include <linux/seccomp.h>
+#include <linux/securebits.h>
 #include <signal.h>
 #include <stdint.h>
 #include <sys/prctl.h>
@@ -17,6 +19,14 @@
 int keyring_leave(void) {
         /* There are kernels without keyrings. */
         return syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL) < 0 && errno != ENOSYS ? -errno : 0;
+}
+
+int user_become(uid_t id) {
+        if (prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0) < 0)
+                return -errno;
+        if (setgroups(0, NULL) < 0 || setresgid(id, id, id) < 0 || setresuid(id, id, id) < 0)
+                return -errno;
+        return 0;
 }
 
 int privileges_bound(void) {

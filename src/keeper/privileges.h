@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include <sys/types.h>
+
 #include "keeper/config.h"
 
 /* Giving up what a process may do. Irrevocable. */
 
 /* Leaves the session's keyring for a new one, which whoever is started later has too, and nobody else. */
 int keyring_leave(void);
+
+/* Becomes the user and the group @id, and no others, and keeps all capabilities. */
+int user_become(uid_t id);
 
 /* Takes away the way to get a capability by executing a program. Before becoming somebody else: who was root in a user
  * namespace, and is not any more, may not. */

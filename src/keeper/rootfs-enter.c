@@ -137,14 +137,45 @@ static int mount_overlay(const Rootfs *rootfs, int *ret_tree) {
         return make("overlay", options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, ret_tree);
 }
 
-static int mount_root(const Rootfs *rootfs, int *ret_root) {
-        /* What was handed over must be somewhere in this namespace to be a layer, and so must a root to be. Here they
-         * are in nobody's way. */
-        if (!keeper_config_is_rootless(rootfs->config) &&
+/* The last folder on the way to @path that this process gets to: what is below is of no use to it. */
+static int open_last_reachable(const char *path, int *ret_fd) {
+        _cleanup_close_ int at = -1;
+        for (const char *end = path; *end; path = end) {
+                char name[NAME_MAX + 2];
+                end = strchrnul(path + 1, '/');
+                /* The first with its slash: a mount on the root itself would be in the way of the root to be. */
+                (void) snprintf(name, sizeof(name), "%.*s", (int) (end - path), path);
+                int next = openat(at, at < 0 ? name : name + 1, O_PATH | O_DIRECTORY | O_CLOEXEC);
+                if (next < 0 && at < 0)
+                        return -errno;
+                if (next < 0)
+                        break;
+                (void) fd_close(at);
+                at = next;
+        }
+        *ret_fd = TAKE_FD(at);
+        return 0;
+}
+
+/* What was handed over must be somewhere in this namespace to be a layer, and so must a root to be. There they are in
+ * nobody's way. */
+static int attach_layers(const Rootfs *rootfs) {
+        _cleanup_close_ int place = -1;
+        int r = open_last_reachable(rootfs->config->state_folder, &place);
+        if (r < 0)
+                return r;
+        if (move_mount(rootfs->folder, "", place, "", EMPTY_PATHS) < 0 ||
             move_mount(rootfs->image, "", rootfs->folder, "", EMPTY_PATHS) < 0)
                 return -errno;
+        return 0;
+}
+
+static int mount_root(const Rootfs *rootfs, int *ret_root) {
+        int r = keeper_config_is_rootless(rootfs->config) ? 0 : attach_layers(rootfs);
+        if (r < 0)
+                return r;
         _cleanup_close_ int root = -1;
-        int r = mount_overlay(rootfs, &root);
+        r = mount_overlay(rootfs, &root);
         if (r < 0)
                 return r;
         if (move_mount(root, "", rootfs->folder, "", EMPTY_PATHS) < 0)
@@ -383,13 +414,18 @@ static int become_root(int root) {
 int rootfs_receive(Rootfs *rootfs, int socket) {
         const KeeperConfig *config = rootfs->config;
         char byte;
-        int r = fds_receive(socket, &byte, 1, &rootfs->image, 1);
+        int fds[2];
+        int r = fds_receive(socket, &byte, 1, fds, 2);
         if (r < 0)
                 return r;
-        if (keeper_config_is_rootless(config))
-                rootfs->image = open(rootfs->image_path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-        else if (r == 0)
-                return -EBADMSG;
+        if (!keeper_config_is_rootless(config)) {
+                if (r == 0)
+                        return -EBADMSG;
+                rootfs->image = fds[0];
+                rootfs->folder = fds[1];
+                return 0;
+        }
+        rootfs->image = open(rootfs->image_path, O_PATH | O_DIRECTORY | O_CLOEXEC);
         if (rootfs->image < 0)
                 return -errno;
         _cleanup_close_ int state = open(config->state_folder, O_PATH | O_DIRECTORY | O_CLOEXEC);

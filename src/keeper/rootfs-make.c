@@ -184,11 +184,28 @@ static int map_image(const char *path, pid_t init, int *ret_tree) {
         return 0;
 }
 
+/* What is kept as a mount, to which PID 1 would find no way: the folders that lead to it are root's alone. */
+static int clone_kept(const KeeperConfig *config, int *ret_tree) {
+        _cleanup_close_ int state = open(config->state_folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+        if (state < 0)
+                return -errno;
+        _cleanup_close_ int tree = open_tree(state, "fs", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_SYMLINK_NOFOLLOW);
+        if (tree < 0)
+                return -errno;
+        struct mount_attr attr = { .propagation = MS_PRIVATE };
+        if (mount_setattr(tree, "", AT_EMPTY_PATH, &attr, sizeof(attr)) < 0)
+                return -errno;
+        *ret_tree = TAKE_FD(tree);
+        return 0;
+}
+
 int rootfs_hand_over(const Rootfs *rootfs, pid_t init, int socket) {
-        /* Without root the user owns the image, and is root or the only one inside. */
+        /* Without root the user owns all of it, and is root or the only one inside. */
         if (keeper_config_is_rootless(rootfs->config))
                 return fds_send(socket, "", 1, NULL, 0);
-        _cleanup_close_ int tree = -1;
-        int r = map_image(rootfs->image_path, init, &tree);
-        return r < 0 ? r : fds_send(socket, "", 1, &tree, 1);
+        _cleanup_close_ int image = -1, kept = -1;
+        int r = map_image(rootfs->image_path, init, &image);
+        if (r >= 0)
+                r = clone_kept(rootfs->config, &kept);
+        return r < 0 ? r : fds_send(socket, "", 1, (const int[]){ image, kept }, 2);
 }

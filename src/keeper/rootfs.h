@@ -30,7 +30,7 @@
  *         rootfs_new()
  *         … clones PID 1, maps its uids
  *         rootfs_make()
- *         rootfs_hand_over()      →       rootfs_receive()        while it is still who owns the state folder
+ *         rootfs_hand_over()      →       rootfs_receive()        without root: while it still owns the state folder
  *                                         … becomes the sandbox's root user
  *                                         rootfs_enter() */
 

@@ -26,17 +26,19 @@
 #include "keeper/init.h"
 #include "keeper/kept-sandbox.h"
 #include "keeper/limit-groups.h"
+#include "keeper/privileges.h"
 #include "keeper/rootfs.h"
 #include "keeper/rootless.h"
 
 #define NAMESPACES (CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS)
 #define N_FDS (N_NAMESPACES + 1)
+#define KEEPER_NAME "keeper" /* of its cgroup */
 #define END_TIMEOUT (10 * NSEC_PER_SEC)
 #define FREEZE_TIMEOUT (5 * NSEC_PER_SEC)
 
-static int fail(HutchError *err, int r, const char *what) {
+static int fail(const KeeperConfig *config, HutchError *err, int r, const char *what) {
         /* Distributions keep them from users in several ways, and at several places. */
-        if (geteuid() != 0 && (r == -EPERM || r == -EACCES))
+        if (keeper_config_is_rootless(config) && (r == -EPERM || r == -EACCES))
                 return error_set(
                         err, r, "RUNTIME_UNAVAILABLE",
                         "the sandbox cannot be built: %s: %s; 'hutch doctor' tells whether this host restricts "
@@ -93,7 +95,7 @@ static int map_ids(const KeeperConfig *config, pid_t pid, HutchError *err) {
         int r = write_process_file(pid, "uid_map", map);
         if (r >= 0)
                 r = write_process_file(pid, "gid_map", map);
-        return r < 0 ? fail(err, r, "its uids") : 0;
+        return r < 0 ? fail(config, err, r, "its uids") : 0;
 }
 
 /* Waits for what PID 1 has to say. */
@@ -105,7 +107,7 @@ static int receive_report(KeptSandbox *sandbox, int socket, HutchError *err) {
                 n = poll(&poll_fd, 1, (int) timeout_ms);
         while (n < 0 && errno == EINTR);
         if (n < 0)
-                return fail(err, -errno, "waiting for its PID 1");
+                return fail(sandbox->config, err, -errno, "waiting for its PID 1");
         if (n == 0)
                 return error_set(err, -ETIMEDOUT, "DEADLINE_EXCEEDED", "the sandbox did not start in time");
 
@@ -113,11 +115,11 @@ static int receive_report(KeptSandbox *sandbox, int socket, HutchError *err) {
         int fds[N_FDS];
         int r = fds_receive(socket, &report, sizeof(report), fds, N_FDS);
         if (r < 0)
-                return fail(err, r, "its PID 1 ended at once");
+                return fail(sandbox->config, err, r, "its PID 1 ended at once");
         if (report.error != 0)
-                return fail(err, -report.error, report.what);
+                return fail(sandbox->config, err, -report.error, report.what);
         if (r != N_FDS)
-                return fail(err, -EBADMSG, "its PID 1 sent no descriptors");
+                return fail(sandbox->config, err, -EBADMSG, "its PID 1 sent no descriptors");
         memcpy(sandbox->namespaces, fds, sizeof(sandbox->namespaces));
         sandbox->ptmx = fds[N_NAMESPACES];
         return 0;
@@ -145,7 +147,7 @@ static int prepare_init(const KeptSandbox *sandbox, const Rootfs *rootfs, pid_t 
                 return r;
         r = rootfs_hand_over(rootfs, pid, socket);
         /* It has ended, and says why. */
-        return r < 0 && r != -EPIPE ? fail(err, r, "its image") : 0;
+        return r < 0 && r != -EPIPE ? fail(sandbox->config, err, r, "its image") : 0;
 }
 
 static int start_init(KeptSandbox *sandbox, Rootfs *rootfs, HutchError *err) {
@@ -153,11 +155,11 @@ static int start_init(KeptSandbox *sandbox, Rootfs *rootfs, HutchError *err) {
         if (sandbox->cgroup >= 0) {
                 int r = cgroup_add(sandbox->cgroup, "init", &init_cgroup);
                 if (r < 0)
-                        return fail(err, r, "its cgroup");
+                        return fail(sandbox->config, err, r, "its cgroup");
         }
         int pair[2];
         if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
-                return fail(err, -errno, "a socket");
+                return fail(sandbox->config, err, -errno, "a socket");
         _cleanup_close_ int ours = pair[0], its = pair[1];
 
         gid_t gid = getegid(); /* in its namespace it cannot know it */
@@ -168,7 +170,7 @@ static int start_init(KeptSandbox *sandbox, Rootfs *rootfs, HutchError *err) {
                         "the sandbox cannot be built: there are as many namespaces as user.max_user_namespaces "
                         "and its like allow; 'hutch doctor' tells what to do");
         if (pid < 0)
-                return fail(err, pid, "its namespaces");
+                return fail(sandbox->config, err, pid, "its namespaces");
         if (pid == 0) {
                 (void) fd_close(ours);
                 init_run(sandbox, rootfs, its, gid);
@@ -178,30 +180,62 @@ static int start_init(KeptSandbox *sandbox, Rootfs *rootfs, HutchError *err) {
         return r < 0 ? r : receive_report(sandbox, ours, err);
 }
 
+static int make_cgroups(KeptSandbox *sandbox) {
+        const KeeperConfig *config = sandbox->config;
+        if (!config->cgroup)
+                return 0;
+        int r = cgroup_make(config->cgroup, &sandbox->cgroup_above);
+        if (r >= 0)
+                r = limit_groups_enable(config, sandbox->cgroup_above);
+        return r < 0 ? r : cgroup_add(sandbox->cgroup_above, BOX_NAME, &sandbox->cgroup);
+}
+
+/* Gives all that the keeper needs from now on to the user who it then becomes. To start processes in a cgroup it must
+ * be allowed to move them there from its own one, so that one has to be below what it is given. */
+static int become_keeper(const KeptSandbox *sandbox) {
+        const KeeperConfig *config = sandbox->config;
+        uid_t id = config->keeper_id;
+        int r = limit_groups_delegate(sandbox, id);
+        if (r >= 0 && sandbox->cgroup >= 0) {
+                _cleanup_close_ int own = -1;
+                r = cgroup_delegate(sandbox->cgroup_above, id);
+                if (r >= 0)
+                        r = cgroup_delegate(sandbox->cgroup, id);
+                if (r >= 0)
+                        r = cgroup_add(sandbox->cgroup_above, KEEPER_NAME, &own);
+                if (r >= 0)
+                        r = cgroup_write(own, "cgroup.procs", "0");
+        }
+        if (r >= 0 && lchown(config->state_folder, id, id) < 0)
+                r = -errno;
+        return r < 0 ? r : user_become(id);
+}
+
 static int build(KeptSandbox *sandbox, HutchError *err) {
         _cleanup_(rootfs_freep) Rootfs *rootfs = NULL;
         int r = rootfs_new(sandbox->config, &rootfs, err);
         if (r < 0)
                 return r;
-        if (sandbox->config->cgroup) {
-                r = cgroup_make(sandbox->config->cgroup, &sandbox->cgroup);
-                if (r < 0)
-                        return fail(err, r, sandbox->config->cgroup);
-        }
+        r = make_cgroups(sandbox);
+        if (r < 0)
+                return fail(sandbox->config, err, r, "its cgroups");
         r = limit_groups_make(sandbox);
         if (r < 0)
-                return fail(err, r, "its limits");
+                return fail(sandbox->config, err, r, "its limits");
+        r = sandbox->config->keeper_id != 0 ? become_keeper(sandbox) : 0;
+        if (r < 0)
+                return fail(sandbox->config, err, r, "its keeper's user");
         r = start_init(sandbox, rootfs, err);
         if (r < 0)
                 return r;
         r = move_children(sandbox);
-        return r < 0 ? fail(err, r, "entering its pid namespace") : 0;
+        return r < 0 ? fail(sandbox->config, err, r, "entering its pid namespace") : 0;
 }
 
 int sandbox_build(const KeeperConfig *config, KeptSandbox **ret_sandbox, HutchError *err) {
         _cleanup_(sandbox_destroyp) KeptSandbox *sandbox = new0(KeptSandbox, 1);
         sandbox->config = config;
-        sandbox->init_pidfd = sandbox->ptmx = sandbox->cgroup = sandbox->keeper_pids = -1;
+        sandbox->init_pidfd = sandbox->ptmx = sandbox->cgroup = sandbox->cgroup_above = sandbox->keeper_pids = -1;
         for (int i = 0; i < N_NAMESPACES; i++)
                 sandbox->namespaces[i] = -1;
         limit_groups_init(sandbox);
@@ -238,13 +272,17 @@ KeptSandbox *sandbox_destroy(KeptSandbox *sandbox) {
         if (sandbox->children_are_here)
                 (void) setns(sandbox->keeper_pids, CLONE_NEWPID);
         if (sandbox->cgroup >= 0)
-                (void) cgroup_remove(AT_FDCWD, sandbox->config->cgroup, END_TIMEOUT);
+                (void) cgroup_remove(sandbox->cgroup_above, BOX_NAME, END_TIMEOUT);
+        /* With the keeper in it this one stays, and goes when hutchd has seen the keeper's end. */
+        if (sandbox->cgroup_above >= 0)
+                (void) rmdir(sandbox->config->cgroup);
         limit_groups_remove(sandbox);
         for (int i = 0; i < N_NAMESPACES; i++)
                 fd_close(sandbox->namespaces[i]);
         fd_close(sandbox->init_pidfd);
         fd_close(sandbox->ptmx);
         fd_close(sandbox->cgroup);
+        fd_close(sandbox->cgroup_above);
         fd_close(sandbox->keeper_pids);
         free(sandbox);
         return NULL;

@@ -499,9 +499,9 @@ class Daemon(Client):
         return {name: path for name, path in found.items() if self.instance and path.exists()}
 
     def processes(self, sandbox_id: str) -> list[int]:
-        """All processes in a sandbox's cgroup."""
+        """All processes in a sandbox."""
         cgroup = self.cgroup(sandbox_id)
-        return processes_of(cgroup) if cgroup else []
+        return processes_of(cgroup / "box") if cgroup else []
 
     def leftovers(self, sandbox_id: str = "", files: bool = True) -> list[str]:
         """What is there of a sandbox, or of any."""

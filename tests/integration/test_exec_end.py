@@ -423,6 +423,6 @@ def test_50_execs_run_in_one_sandbox_at_once(daemon, sandbox):
 def test_the_cgroup_of_an_exec_goes_with_it(daemon, sandbox):
     for _ in range(10):
         daemon.run(sandbox, "true")
-    cgroup = daemon.cgroup(sandbox)
+    cgroup = daemon.cgroup(sandbox) / "box"
     wait_until(lambda: len([path for path in cgroup.iterdir() if path.is_dir()]) == 1, limit=3)
     assert len(processes_of(cgroup)) == 1

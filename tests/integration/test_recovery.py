@@ -121,7 +121,7 @@ def test_pid_1_of_a_sandbox_killed(own_daemon):
     sandbox_id = own_daemon.ready()
     exec_id = own_daemon.start(sandbox_id, "sleep", "1000").id
     own_daemon.wait_exec(sandbox_id, exec_id, "RUNNING")
-    [first] = processes_of(own_daemon.cgroup(sandbox_id) / "init")
+    [first] = processes_of(own_daemon.cgroup(sandbox_id) / "box/init")
     os.kill(first, signal.SIGKILL)
     own_daemon.wait(sandbox_id, "FAILED")
     wait_until(lambda: not own_daemon.leftovers(sandbox_id, files=False))

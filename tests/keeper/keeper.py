@@ -76,7 +76,8 @@ class Keeper:
 
         messages = protocol()
         self.folder = folder
-        self.cgroup = cgroup
+        self.cgroup = cgroup  # of the keeper and the sandbox
+        self.box = cgroup / "box"  # of what is inside
         folder.parent.mkdir(exist_ok=True)
         folder.mkdir(mode=0o700)
         if user is not None:
@@ -201,7 +202,7 @@ class Keeper:
 
     def processes(self) -> list[int]:
         """Those of the sandbox."""
-        return processes_of(self.cgroup)
+        return processes_of(self.box)
 
     def kill(self) -> None:
         """Ends it as a crash would, and removes what that leaves."""
@@ -212,7 +213,7 @@ class Keeper:
     def clean(self) -> None:
         self.channel.close()
         os.close(self.directory)
-        wait_until(lambda: not self.processes())
+        wait_until(lambda: not processes_of(self.cgroup))
         folders = sorted((path for path in [self.cgroup, *self.cgroup.rglob("*")] if path.is_dir()), reverse=True)
         for folder in folders:
             folder.rmdir()

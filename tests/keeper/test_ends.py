@@ -227,7 +227,7 @@ def test_shutdown_ends_everything(start_keeper):
     assert watch.execs(ended.exec_id)[-1].end.cause == messages.KEEPER_END_CAUSE_EXITED
     assert watch.execs(left.exec_id)[-1].end.cause == messages.KEEPER_END_CAUSE_EXITED
     assert watch.states() == [messages.KEEPER_STATE_STOPPING]
-    assert not keeper.cgroup.exists()
+    assert not keeper.box.exists()
     assert (keeper.folder / "fs/workspace/bye").read_bytes() == b"bye\n"
 
 
@@ -239,7 +239,7 @@ def test_shutdown_of_a_paused_sandbox(start_keeper):
     keeper.shut_down(5)
     assert time.monotonic() - began < 3
     assert keeper.process.wait(5) == 0
-    assert not keeper.cgroup.exists()
+    assert not keeper.box.exists()
 
 
 def test_a_sandbox_that_cannot_be_built_says_why(start_keeper):
@@ -269,7 +269,7 @@ def test_the_end_of_pid_1_ends_the_keeper(start_keeper):
     wait_until(lambda: not watch.thread.is_alive())
     assert watch.states() == [protocol().KEEPER_STATE_FAILED]
     assert watch.execs(started.exec_id)[-1].HasField("end")
-    assert not keeper.cgroup.exists()
+    assert not keeper.box.exists()
 
 
 def test_a_killed_keeper_leaves_nothing_running(start_keeper):
@@ -284,7 +284,7 @@ def test_a_killed_keeper_leaves_nothing_running(start_keeper):
     # They leave their cgroup some moments before they are gone.
     wait_until(lambda: not any(map(pid_is_alive, pids)), 5)
     assert Path("/proc/self/mountinfo").read_text(encoding="utf-8") == mounts
-    assert not keeper.cgroup.exists()
+    assert not keeper.box.exists()
 
 
 def pid_is_alive(pid: int) -> bool:

@@ -84,7 +84,8 @@ static void all_fields_are_read(void **state) {
         assert_string_equal(config->cgroup, "/sys/fs/cgroup/hutch-1/sbx-1");
         assert_string_equal(config->workspace, "/workspace");
         assert_int_equal(config->uid_base, 0x70000000);
-        assert_int_equal(config->uid_count, 65536);
+        assert_int_equal(config->uid_count, 65535);
+        assert_int_equal(config->keeper_id, config->uid_base + 65535);
         assert_int_equal(config->start_timeout, 2 * NSEC_PER_SEC + 5);
         assert_int_equal(config->tmp_bytes, 4096);
         assert_int_equal(config->max_open_files, 77);

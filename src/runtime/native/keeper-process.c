@@ -72,13 +72,16 @@ static int listen_in(int folder) {
         return TAKE_FD(fd);
 }
 
+/* The folder was the user's who the keeper before was: what is there may be anything. */
 static int open_log(int folder) {
         _cleanup_close_ int fd =
-                openat(folder, KEEPER_LOG, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+                openat(folder, KEEPER_LOG, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
         struct stat status;
 
         if (fd < 0 || fstat(fd, &status) < 0)
                 return -errno;
+        if (!S_ISREG(status.st_mode) || status.st_nlink != 1)
+                return -EBADMSG;
         if (status.st_size > LOG_SIZE_MAX && ftruncate(fd, 0) < 0)
                 return -errno;
 
