@@ -19,6 +19,8 @@
 #include "keeper/limit-groups.h"
 #include "keeper/process-tree.h"
 
+#define BATCH_MAX 64 /* processes that are signalled at once */
+
 static int fail(HutchError *err, int r) {
         return error_set(err, r,
                          r == -ENOSPC || r == -ENOMEM || r == -EMFILE || r == -EAGAIN ? "HOST_EXHAUSTED" : "INTERNAL",
@@ -61,50 +63,57 @@ ExecGroup *exec_group_free(ExecGroup *group) {
         return NULL;
 }
 
-/* Whether the process @pid is in the group. */
-static bool has_process(const ExecGroup *group, pid_t pid) {
-        char path[64], text[8192];
-        (void) snprintf(path, sizeof(path), "/proc/%d/cgroup", (int) pid);
-        _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
-        if (fd < 0)
-                return false;
-        ssize_t n = read(fd, text, sizeof(text) - 1);
-        if (n <= 0)
-                return false;
-        text[n] = '\0';
+/* Processes that were in the group a moment ago. */
+typedef struct Batch {
+        size_t n;
+        pid_t pids[BATCH_MAX];
+        int pidfds[BATCH_MAX];
+} Batch;
 
-        /* The line of the v2 tree is the last one. */
-        const char *sandbox_name = strrchr(group->sandbox->config->cgroup, '/');
-        char end[1024];
-        (void) snprintf(end, sizeof(end), "%s/" BOX_NAME "/%s\n", sandbox_name, group->name);
-        return str_has_suffix(text, end);
+static FILE *open_processes(const ExecGroup *group) {
+        int fd = openat(group->cgroup, "cgroup.procs", O_RDONLY | O_CLOEXEC);
+        FILE *file = fd < 0 ? NULL : fdopen(fd, "re");
+        if (!file)
+                fd_close(fd);
+        return file;
 }
 
-/* Signals @pid if it is in the group. Its number may have passed on to another process since it was read: what is
- * looked at is the process that the pidfd holds, or that one is dead and gets nothing. */
-static void signal_process(const ExecGroup *group, pid_t pid, int number) {
-        _cleanup_close_ int pidfd = (int) syscall(SYS_pidfd_open, pid, 0);
-        if (pidfd >= 0 && has_process(group, pid))
-                (void) syscall(SYS_pidfd_send_signal, pidfd, number, NULL, 0);
+static pid_t next_process(FILE *file) {
+        char line[32];
+        return fgets(line, sizeof(line), file) ? (pid_t) strtol(line, NULL, 10) : 0;
+}
+
+/* Signals those that are in the group still. The number of one may have passed on since it was read: whoever has it now
+ * is in the group and is what the pidfd holds, or that one is dead and gets nothing. */
+static void batch_signal(Batch *batch, const ExecGroup *group, int number) {
+        FILE *file = open_processes(group);
+        for (pid_t pid; file && (pid = next_process(file)) > 0;)
+                for (size_t i = 0; i < batch->n; i++)
+                        if (batch->pids[i] == pid)
+                                (void) syscall(SYS_pidfd_send_signal, batch->pidfds[i], number, NULL, 0);
+        if (file)
+                (void) fclose(file);
+        while (batch->n > 0)
+                fd_close(batch->pidfds[--batch->n]);
 }
 
 int exec_group_signal(ExecGroup *group, int number) {
         if (group->cgroup < 0)
                 return process_tree_signal(group->main_pid, number);
-        int fd = openat(group->cgroup, "cgroup.procs", O_RDONLY | O_CLOEXEC);
-        if (fd < 0)
+        FILE *file = open_processes(group);
+        if (!file)
                 return -errno;
-        FILE *file = fdopen(fd, "re");
-        if (!file) {
-                int r = -errno;
-                fd_close(fd);
-                return r;
+        Batch batch = {};
+        for (pid_t pid; (pid = next_process(file)) > 0;) {
+                int pidfd = (int) syscall(SYS_pidfd_open, pid, 0);
+                if (pidfd < 0)
+                        continue;
+                batch.pids[batch.n] = pid;
+                batch.pidfds[batch.n++] = pidfd;
+                if (batch.n == BATCH_MAX)
+                        batch_signal(&batch, group, number);
         }
-        for (char line[32]; fgets(line, sizeof(line), file);) {
-                pid_t pid = (pid_t) strtol(line, NULL, 10);
-                if (pid > 0)
-                        signal_process(group, pid, number);
-        }
+        batch_signal(&batch, group, number);
         (void) fclose(file);
         return 0;
 }

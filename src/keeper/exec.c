@@ -398,7 +398,7 @@ static int streams_open_terminal(Streams *streams, KeptSandbox *sandbox, const E
         return streams->in < 0 ? -errno : 0;
 }
 
-static int streams_open_pipes(Streams *streams, const ExecPlan *plan) {
+static int streams_open_pipes(Streams *streams, const ExecPlan *plan, int null) {
         int r;
 
         if (plan->stdin_stream || plan->input_len > 0) {
@@ -406,7 +406,7 @@ static int streams_open_pipes(Streams *streams, const ExecPlan *plan) {
                 if (r < 0)
                         return r;
         } else {
-                streams->child[0] = open("/dev/null", O_RDONLY | O_CLOEXEC);
+                streams->child[0] = fcntl(null, F_DUPFD_CLOEXEC, 0);
                 if (streams->child[0] < 0)
                         return -errno;
         }
@@ -527,7 +527,7 @@ static int exec_launch(KeptExec *exec, const ExecPlan *plan, HutchError *err) {
         if (r < 0)
                 return r;
         r = plan->terminal ? streams_open_terminal(&streams, exec->owner->sandbox, plan, err)
-                           : streams_open_pipes(&streams, plan);
+                           : streams_open_pipes(&streams, plan, exec->owner->null);
         if (r < 0)
                 return r;
         r = exec_group_new(exec->owner->sandbox, plan->id, &exec->group, err);

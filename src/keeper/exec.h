@@ -93,6 +93,7 @@ typedef struct ExecOwner {
         uv_loop_t *loop;
         KeptSandbox *sandbox;
         int output_folder;
+        int null; /* /dev/null, which the keeper does not get at any more */
         /* It started, or ended. */
         void (*changed)(KeptExec *exec, void *user);
         /* It has ended, and these of its processes run on. */

@@ -23,18 +23,19 @@
 #include "base/fd.h"
 #include "keeper/fd-pass.h"
 #include "keeper/kept-sandbox.h"
+#include "keeper/landlock.h"
 #include "keeper/limit-groups.h"
 #include "keeper/privileges.h"
 
-#define N_FDS (N_NAMESPACES + 1)
+#define N_FDS (N_NAMESPACES + 2)
 
 static const char *const namespace_names[N_NAMESPACES] = {
         [NAMESPACE_USER] = "user", [NAMESPACE_MOUNT] = "mnt", [NAMESPACE_NET] = "net",
         [NAMESPACE_IPC] = "ipc",   [NAMESPACE_UTS] = "uts",   [NAMESPACE_PID] = "pid",
 };
 
-/* Makes the keeper's death this process's. Becoming somebody else undoes it. That the keeper is gone already shows when
- * the report cannot be sent. */
+/* Makes the keeper's death this process's, while it does not wait for that itself. Becoming somebody else undoes it. That
+ * the keeper is gone already shows when the report cannot be sent. */
 static int die_with_keeper(void) {
         return prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 ? -errno : 0;
 }
@@ -93,8 +94,8 @@ static int open_namespaces(int fds[static N_NAMESPACES]) {
         return 0;
 }
 
-static int open_ptmx(int *ret_fd) {
-        int fd = open("/dev/pts/ptmx", O_PATH | O_CLOEXEC);
+static int open_path(const char *path, int *ret_fd) {
+        int fd = open(path, O_PATH | O_CLOEXEC);
         if (fd < 0)
                 return -errno;
         *ret_fd = fd;
@@ -154,7 +155,9 @@ static int set_up(const KeptSandbox *sandbox, Rootfs *rootfs, int socket, gid_t 
         if (r < 0)
                 return r;
         *ret_what = "its terminals";
-        r = open_ptmx(&fds[N_NAMESPACES]);
+        r = open_path("/dev/pts/ptmx", &fds[N_NAMESPACES]);
+        if (r >= 0)
+                r = open_path("/", &fds[N_NAMESPACES + 1]);
         if (r < 0)
                 return r;
         *ret_what = "its privileges";
@@ -163,6 +166,8 @@ static int set_up(const KeptSandbox *sandbox, Rootfs *rootfs, int socket, gid_t 
                 r = privileges_drop();
         if (r >= 0)
                 r = die_with_keeper();
+        if (r >= 0)
+                r = landlock_restrict(NULL, 0);
         return r < 0 ? r : filter_install(config);
 }
 
@@ -182,7 +187,12 @@ void init_run(const KeptSandbox *sandbox, Rootfs *rootfs, int socket, gid_t gid)
         if (r < 0 || report.error != 0)
                 _exit(1);
 
-        (void) close_range(0, UINT_MAX, 0);
-        for (;;)
-                (void) pause();
+        /* Signals do not reach it over the keeper's wall: it is not behind that one. */
+        if (socket > 0)
+                (void) close_range(0, (unsigned) socket - 1, 0);
+        (void) close_range((unsigned) socket + 1, UINT_MAX, 0);
+        char byte;
+        while (read(socket, &byte, 1) < 0 && errno == EINTR)
+                ;
+        _exit(0);
 }

@@ -10,12 +10,13 @@
 /* The sandbox's PID 1: sets the sandbox up from within, then does nothing but be there. Its end is the sandbox's. */
 
 /* What it says when it is done, over a SOCK_SEQPACKET socket: with success come the descriptors of its namespaces, in
- * the order of SandboxNamespace, and then of the sandbox's ptmx. */
+ * the order of SandboxNamespace, then of the sandbox's ptmx and of its root. */
 typedef struct InitReport {
         int32_t error; /* errno, positive; 0: the sandbox stands */
         char what[60]; /* what it failed at */
 } InitReport;
 
 /* The life of PID 1, in a process that was cloned into its namespaces by a keeper of the group @gid, but for those of
- * the network and of cgroups. Over @socket @rootfs is handed over when its uids are mapped. Ends with the keeper. */
+ * the network and of cgroups. Over @socket @rootfs is handed over when its uids are mapped. Ends when the other end of @socket is
+ * closed, as it is with the keeper's end. */
 _Noreturn void init_run(const KeptSandbox *sandbox, Rootfs *rootfs, int socket, gid_t gid) __attribute__((nonnull));

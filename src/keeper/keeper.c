@@ -263,14 +263,15 @@ static int open_output_folder(const KeeperConfig *config, HutchError *err) {
 int keeper_init(Keeper *keeper, uv_loop_t *loop, const KeeperConfig *config, const KeeperEvents *events,
                 HutchError *err) {
         uint8_t random[INCARNATION_SIZE / 2];
-        int output_folder = open_output_folder(config, err);
+        _cleanup_close_ int output_folder = open_output_folder(config, err), null = -1;
 
         if (output_folder < 0)
                 return output_folder;
-        if (getrandom(random, sizeof(random), 0) != sizeof(random)) {
-                fd_close(output_folder);
+        null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        if (null < 0)
+                return reason_set(err, -errno, reason_from_errno(-errno), "cannot open /dev/null: %s", strerror(errno));
+        if (getrandom(random, sizeof(random), 0) != sizeof(random))
                 return reason_set(err, -EIO, REASON_IO_ERROR, "cannot get random numbers");
-        }
 
         *keeper = (Keeper){
                 .loop = loop,
@@ -279,7 +280,8 @@ int keeper_init(Keeper *keeper, uv_loop_t *loop, const KeeperConfig *config, con
                 .state = KEEPER_STARTING,
                 .owner = {
                         .loop = loop,
-                        .output_folder = output_folder,
+                        .output_folder = TAKE_FD(output_folder),
+                        .null = TAKE_FD(null),
                         .changed = on_exec_changed,
                         .left_over = on_left_over,
                         .user = keeper,
@@ -295,10 +297,12 @@ static int keeper_drop_rights(const Keeper *keeper) {
         if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
                 return -errno;
         /* Others never had any. */
-        if (keeper->config->keeper_id == 0)
-                return 0;
-        int r = privileges_bound();
-        return r < 0 ? r : privileges_drop();
+        int r = keeper->config->keeper_id != 0 ? privileges_bound() : 0;
+        if (r >= 0 && keeper->config->keeper_id != 0)
+                r = privileges_drop();
+        if (r < 0 || !keeper->sandbox)
+                return r;
+        return sandbox_confine(keeper->sandbox, keeper->owner.output_folder);
 }
 
 void keeper_build(Keeper *keeper) {

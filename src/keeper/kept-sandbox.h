@@ -35,6 +35,8 @@ struct KeptSandbox {
         int init_pidfd;
         int namespaces[N_NAMESPACES];
         int ptmx;               /* of the sandbox's own devpts, with O_PATH */
+        int root;               /* the sandbox's /, with O_PATH */
+        int init_socket;        /* PID 1 ends when it is closed */
         int cgroup;             /* of what is inside; -1: there are none */
         int cgroup_above;       /* of all of it: that one and the keeper's; or -1 */
         int keeper_pids;        /* the keeper's own pid namespace */

@@ -25,13 +25,14 @@
 #include "keeper/fd-pass.h"
 #include "keeper/init.h"
 #include "keeper/kept-sandbox.h"
+#include "keeper/landlock.h"
 #include "keeper/limit-groups.h"
 #include "keeper/privileges.h"
 #include "keeper/rootfs.h"
 #include "keeper/rootless.h"
 
 #define NAMESPACES (CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS)
-#define N_FDS (N_NAMESPACES + 1)
+#define N_FDS (N_NAMESPACES + 2)
 #define KEEPER_NAME "keeper" /* of its cgroup */
 #define END_TIMEOUT (10 * NSEC_PER_SEC)
 #define FREEZE_TIMEOUT (5 * NSEC_PER_SEC)
@@ -122,6 +123,7 @@ static int receive_report(KeptSandbox *sandbox, int socket, HutchError *err) {
                 return fail(sandbox->config, err, -EBADMSG, "its PID 1 sent no descriptors");
         memcpy(sandbox->namespaces, fds, sizeof(sandbox->namespaces));
         sandbox->ptmx = fds[N_NAMESPACES];
+        sandbox->root = fds[N_NAMESPACES + 1];
         return 0;
 }
 
@@ -177,7 +179,10 @@ static int start_init(KeptSandbox *sandbox, Rootfs *rootfs, HutchError *err) {
         }
         fd_closep(&its);
         int r = prepare_init(sandbox, rootfs, pid, ours, err);
-        return r < 0 ? r : receive_report(sandbox, ours, err);
+        if (r >= 0)
+                r = receive_report(sandbox, ours, err);
+        sandbox->init_socket = TAKE_FD(ours);
+        return r;
 }
 
 static int make_cgroups(KeptSandbox *sandbox) {
@@ -235,7 +240,8 @@ static int build(KeptSandbox *sandbox, HutchError *err) {
 int sandbox_build(const KeeperConfig *config, KeptSandbox **ret_sandbox, HutchError *err) {
         _cleanup_(sandbox_destroyp) KeptSandbox *sandbox = new0(KeptSandbox, 1);
         sandbox->config = config;
-        sandbox->init_pidfd = sandbox->ptmx = sandbox->cgroup = sandbox->cgroup_above = sandbox->keeper_pids = -1;
+        sandbox->init_pidfd = sandbox->init_socket = sandbox->ptmx = sandbox->root = -1;
+        sandbox->cgroup = sandbox->cgroup_above = sandbox->keeper_pids = -1;
         for (int i = 0; i < N_NAMESPACES; i++)
                 sandbox->namespaces[i] = -1;
         limit_groups_init(sandbox);
@@ -247,12 +253,32 @@ int sandbox_build(const KeeperConfig *config, KeptSandbox **ret_sandbox, HutchEr
         return 0;
 }
 
+int sandbox_confine(const KeptSandbox *sandbox, int state_folder) {
+        /* Where there are no cgroups processes are found by /proc. */
+        _cleanup_close_ int proc = sandbox->cgroup < 0 ? open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
+        LandlockRule rules[4 + N_CONTROLLERS] = {
+                { sandbox->root, LANDLOCK_USE_ALL },
+                { state_folder, LANDLOCK_USE_FILES },
+                { sandbox->cgroup_above, LANDLOCK_USE_FOLDERS },
+                { proc, LANDLOCK_USE_READ },
+        };
+        for (int i = 0; i < N_CONTROLLERS; i++)
+                rules[4 + i] = (LandlockRule){ sandbox->limits[i].folder, LANDLOCK_USE_FOLDERS };
+        int r = landlock_restrict(rules, sizeof(rules) / sizeof(rules[0]));
+        return r < 0 ? r : 0;
+}
+
 /* ---- Ending ---- */
 
 /* Kills PID 1, and with it everything, and waits for the end. PID 1 cannot end before its spawned processes are waited
  * for, and those are the keeper's only other children. */
-static void end_processes(int init_pidfd) {
+static void end_processes(const KeptSandbox *sandbox) {
+        int init_pidfd = sandbox->init_pidfd;
         (void) syscall(SYS_pidfd_send_signal, init_pidfd, SIGKILL, NULL, 0);
+        if (sandbox->cgroup >= 0)
+                (void) cgroup_write(sandbox->cgroup, "cgroup.kill", "1");
+        /* Those that are just being spawned have it, too. */
+        (void) shutdown(sandbox->init_socket, SHUT_RDWR);
         uint64_t end = clock_monotonic_ns() + END_TIMEOUT;
         do {
                 struct pollfd poll_fd = { .fd = init_pidfd, .events = POLLIN };
@@ -268,7 +294,7 @@ KeptSandbox *sandbox_destroy(KeptSandbox *sandbox) {
         if (!sandbox)
                 return NULL;
         if (sandbox->init_pidfd >= 0)
-                end_processes(sandbox->init_pidfd);
+                end_processes(sandbox);
         if (sandbox->children_are_here)
                 (void) setns(sandbox->keeper_pids, CLONE_NEWPID);
         if (sandbox->cgroup >= 0)
@@ -280,7 +306,9 @@ KeptSandbox *sandbox_destroy(KeptSandbox *sandbox) {
         for (int i = 0; i < N_NAMESPACES; i++)
                 fd_close(sandbox->namespaces[i]);
         fd_close(sandbox->init_pidfd);
+        fd_close(sandbox->init_socket);
         fd_close(sandbox->ptmx);
+        fd_close(sandbox->root);
         fd_close(sandbox->cgroup);
         fd_close(sandbox->cgroup_above);
         fd_close(sandbox->keeper_pids);

@@ -38,6 +38,10 @@ typedef struct ExecGroup ExecGroup;
 int sandbox_build(const KeeperConfig *config, KeptSandbox **ret_sandbox, HutchError *err)
         __attribute__((nonnull(1, 2)));
 
+/* Has the calling process, and whatever it starts, get at the files of the sandbox, at those in @state_folder, at its
+ * cgroups, and at no others, where the kernel has Landlock. */
+int sandbox_confine(const KeptSandbox *sandbox, int state_folder) __attribute__((nonnull));
+
 /* The pidfd of PID 1, the sandbox's own: readable once PID 1 and all other processes are gone. Those that were spawned
  * count as there until they are waited for. */
 int sandbox_init_pidfd(const KeptSandbox *sandbox) __attribute__((nonnull));

@@ -8,10 +8,12 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/landlock.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -113,6 +115,11 @@ static int list(Runtime *base, void (*callback)(const char *id, void *user), voi
                 return reason_set(err, r, REASON_RUNTIME_UNAVAILABLE, "cannot list the sandboxes: %s", strerror(-r));
 
         return 0;
+}
+
+/* Whether keepers find the Landlock that they take: of its second version. */
+static bool has_landlock(void) {
+        return syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION) >= 2;
 }
 
 static const RuntimeVerbs verbs = {
@@ -306,6 +313,10 @@ static void tell_features(NativeRuntime *runtime) {
                 runtime->features[n++] = "uid-ranges";
         if (runtime->uid_ranges)
                 runtime->features[n++] = "own-uid-ranges";
+        if (has_landlock())
+                runtime->features[n++] = "landlock";
+        else
+                log_warning("this kernel has no Landlock: sandboxes have one wall less");
 }
 
 static int open_folders(NativeRuntime *runtime, const NativeOptions *options, HutchError *err) {
