@@ -83,6 +83,10 @@ static void get_controllers(const ConfigMessage *message, const char *ret_paths[
         ret_paths[CONTROLLER_PIDS] = controllers->pids;
 }
 
+static bool filter_is_possible(const ProtobufCBinaryData *bytes) {
+        return bytes->len % sizeof(struct sock_filter) == 0 && bytes->len / sizeof(struct sock_filter) <= BPF_MAXINSNS;
+}
+
 static int check(const ConfigMessage *message, HutchError *err) {
         const char *controllers[N_CONTROLLERS];
         if (message->sandbox_id[0] == '\0' || strlen(message->sandbox_id) > ID_MAX || strchr(message->sandbox_id, '/'))
@@ -106,8 +110,7 @@ static int check(const ConfigMessage *message, HutchError *err) {
             (message->start_timeout->seconds < 0 || message->start_timeout->seconds > START_TIMEOUT_MAX_SECONDS ||
              message->start_timeout->nanos < 0 || message->start_timeout->nanos >= (int32_t) NSEC_PER_SEC))
                 return refuse(err, "the time for starting is out of range");
-        size_t filter_size = message->seccomp_filter.len;
-        if (filter_size % sizeof(struct sock_filter) != 0 || filter_size / sizeof(struct sock_filter) > BPF_MAXINSNS)
+        if (!filter_is_possible(&message->seccomp_filter) || !filter_is_possible(&message->keeper_filter))
                 return refuse(err, "the filter is none");
         return 0;
 }
@@ -137,6 +140,15 @@ static void set_subordinate_ids(KeeperConfig *config, const Hutch__Keeper__V1__K
                 config->subordinate_ids.newgidmap = xstrdup(ids->newgidmap);
         if (ids->count > 0)
                 keeper_config_set_subordinate_ids(config, ids->first_uid, ids->first_gid);
+}
+
+static Filter filter_of(const ProtobufCBinaryData *bytes) {
+        if (bytes->len == 0)
+                return (Filter){};
+        Filter filter = { .len = (uint16_t) (bytes->len / sizeof(struct sock_filter)) };
+        filter.instructions = new0(struct sock_filter, filter.len);
+        memcpy(filter.instructions, bytes->data, bytes->len);
+        return filter;
 }
 
 static KeeperConfig *config_new(const ConfigMessage *message) {
@@ -174,11 +186,8 @@ static KeeperConfig *config_new(const ConfigMessage *message) {
                 config->read_only_root = limits->read_only_root;
                 config->tmp_noexec = limits->tmp_noexec;
         }
-        config->filter_len = (uint16_t) (message->seccomp_filter.len / sizeof(struct sock_filter));
-        if (config->filter_len > 0) {
-                config->filter = new0(struct sock_filter, config->filter_len);
-                memcpy(config->filter, message->seccomp_filter.data, message->seccomp_filter.len);
-        }
+        config->filter = filter_of(&message->seccomp_filter);
+        config->keeper_filter = filter_of(&message->keeper_filter);
         return config;
 }
 
@@ -233,7 +242,8 @@ KeeperConfig *keeper_config_free(KeeperConfig *config) {
                 free(config->controllers[i]);
         free(config->workspace);
         id_map_clear(&config->subordinate_ids);
-        free(config->filter);
+        free(config->filter.instructions);
+        free(config->keeper_filter.instructions);
         free(config);
         return NULL;
 }

@@ -12,7 +12,7 @@
 /* What a keeper is told at its start: hutch.keeper.v1.KeeperConfig in a sealed memfd.
  *
  * hutchd has checked all of it. What the keeper's safety depends on is checked again: that nobody can change it any
- * more, its size, that paths are absolute and plain, that the range of uids is one, that the filter may be one. What
+ * more, its size, that paths are absolute and plain, that the range of uids is one, that filters may be some. What
  * this keeper cannot do yet (layers, mounts) is refused. */
 
 #define KEEPER_CONFIG_SIZE_MAX (1024 * 1024)
@@ -26,6 +26,12 @@ typedef enum Controller {
         CONTROLLER_CPU,
         N_CONTROLLERS,
 } Controller;
+
+/* A program of seccomp. */
+typedef struct Filter {
+        struct sock_filter *instructions; /* NULL: none */
+        uint16_t len;
+} Filter;
 
 typedef struct KeeperConfig {
         char *sandbox_id;
@@ -47,8 +53,8 @@ typedef struct KeeperConfig {
         uint32_t max_processes;
         bool read_only_root;
         bool tmp_noexec;
-        struct sock_filter *filter; /* of seccomp, for all processes inside; NULL: none */
-        uint16_t filter_len;        /* instructions */
+        Filter filter;        /* of all processes inside */
+        Filter keeper_filter; /* of the keeper */
 } KeeperConfig;
 
 #define AGENT_UID 1000u /* inside: who execs run as unless they say otherwise */

@@ -168,7 +168,7 @@ static int set_up(const KeptSandbox *sandbox, Rootfs *rootfs, int socket, gid_t 
                 r = die_with_keeper();
         if (r >= 0)
                 r = landlock_restrict(NULL, 0);
-        return r < 0 ? r : filter_install(config);
+        return r < 0 ? r : filter_install(&config->filter);
 }
 
 void init_run(const KeptSandbox *sandbox, Rootfs *rootfs, int socket, gid_t gid) {

@@ -302,7 +302,8 @@ static int keeper_drop_rights(const Keeper *keeper) {
                 r = privileges_drop();
         if (r < 0 || !keeper->sandbox)
                 return r;
-        return sandbox_confine(keeper->sandbox, keeper->owner.output_folder);
+        r = sandbox_confine(keeper->sandbox, keeper->owner.output_folder);
+        return r < 0 ? r : filter_install(&keeper->config->keeper_filter);
 }
 
 void keeper_build(Keeper *keeper) {

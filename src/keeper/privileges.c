@@ -46,10 +46,10 @@ int privileges_drop(void) {
         return syscall(SYS_capset, &header, none) < 0 ? -errno : 0;
 }
 
-int filter_install(const KeeperConfig *config) {
-        if (!config->filter)
+int filter_install(const Filter *filter) {
+        if (!filter->instructions)
                 return 0;
-        const struct sock_fprog program = { .len = config->filter_len, .filter = config->filter };
+        const struct sock_fprog program = { .len = filter->len, .filter = filter->instructions };
         return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) < 0 ? -errno : 0;
 }
 

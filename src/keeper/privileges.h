@@ -20,9 +20,9 @@ int privileges_bound(void);
 /* Removes every capability. After privileges_bound(). */
 int privileges_drop(void);
 
-/* Lets this process, and whatever it executes, ask of the kernel only what the configuration's filter allows. Needs
- * privileges_drop(). */
-int filter_install(const KeeperConfig *config) __attribute__((nonnull));
+/* Lets this process, and whatever it executes, ask of the kernel only what the filter allows. Needs that no new
+ * privileges can be had. */
+int filter_install(const Filter *filter) __attribute__((nonnull));
 
 /* Sets all signals to what they do by default. They stay blocked as they are. */
 void signals_reset(void);

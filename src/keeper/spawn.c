@@ -258,7 +258,7 @@ static _Noreturn void child_run(const KeptSandbox *sandbox, const SpawnPlan *pla
         sigemptyset(&none);
         signals_reset();
         (void) sigprocmask(SIG_SETMASK, &none, NULL);
-        r = filter_install(sandbox->config);
+        r = filter_install(&sandbox->config->filter);
         if (r < 0)
                 child_fail(ERROR_FD, SPAWN_STAGE_OTHER, r);
         child_fail(ERROR_FD, SPAWN_STAGE_EXEC, execute(plan->argv, environment));

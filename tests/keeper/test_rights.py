@@ -8,6 +8,7 @@ import pytest
 from keeper import UID_BASE, wait_until
 
 OWN_ID = UID_BASE + 65535  # the last of the range
+ALLOW_ALL = (0x06).to_bytes(2, "little") + bytes(2) + (0x7FFF0000).to_bytes(4, "little")
 NO_CAPABILITIES = {f"Cap{name}": "0" * 16 for name in ("Inh", "Prm", "Eff", "Bnd", "Amb")}
 
 
@@ -57,3 +58,16 @@ def test_without_root_it_stays_who_it_is_and_can_become_no_more(start_keeper):
     assert status["NoNewPrivs"] == "1"
     assert status["CapEff"] == status["CapPrm"] == "0" * 16
     assert os.stat(f"/proc/{keeper.process.pid}/mem").st_uid == 0
+
+
+def test_a_list_of_system_calls_holds_for_it_and_what_it_starts(start_keeper):
+    keeper = start_keeper({"keeper_filter": ALLOW_ALL})
+    ran = keeper.shell("grep -h Seccomp: /proc/self/status /proc/1/status")
+    assert keeper.output(ran.exec_id) == b"Seccomp:\t2\nSeccomp:\t0\n"  # PID 1 was there before
+    assert status_of(keeper.process.pid)["Seccomp"] == "2"
+
+
+def test_a_list_that_the_kernel_refuses_fails_the_start(start_keeper):
+    keeper = start_keeper({"keeper_filter": b"\xff" * 8})
+    assert "give up its rights" in keeper.describe().failure.message
+    assert not keeper.processes()

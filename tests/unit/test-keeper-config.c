@@ -75,6 +75,8 @@ static void all_fields_are_read(void **state) {
         struct sock_filter filter[] = { { .code = 1, .k = 2 }, { .code = 6, .k = 3 } };
         message.seccomp_filter.data = (uint8_t *) filter;
         message.seccomp_filter.len = sizeof(filter);
+        message.keeper_filter.data = (uint8_t *) filter;
+        message.keeper_filter.len = sizeof(filter[0]);
 
         _cleanup_(keeper_config_freep) KeeperConfig *config = NULL;
         assert_int_equal(read_message(&message, ALL_SEALS, &config), 0);
@@ -98,8 +100,10 @@ static void all_fields_are_read(void **state) {
         assert_string_equal(config->controllers[CONTROLLER_PIDS], "/sys/fs/cgroup/pids/hutch-1/sbx-1");
         assert_true(config->read_only_root);
         assert_true(config->tmp_noexec);
-        assert_int_equal(config->filter_len, 2);
-        assert_memory_equal(config->filter, filter, sizeof(filter));
+        assert_int_equal(config->filter.len, 2);
+        assert_memory_equal(config->filter.instructions, filter, sizeof(filter));
+        assert_int_equal(config->keeper_filter.len, 1);
+        assert_memory_equal(config->keeper_filter.instructions, filter, sizeof(filter[0]));
 }
 
 static void what_is_left_out_has_defaults(void **state) {
@@ -110,7 +114,8 @@ static void what_is_left_out_has_defaults(void **state) {
         assert_null(config->cgroup);
         assert_true(config->start_timeout > 0);
         assert_int_equal(config->max_open_files, 0);
-        assert_null(config->filter);
+        assert_null(config->filter.instructions);
+        assert_null(config->keeper_filter.instructions);
 }
 
 static void what_cannot_be_a_filter_is_refused(void **state) {

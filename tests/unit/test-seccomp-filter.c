@@ -21,15 +21,23 @@
 
 static struct sock_fprog program;
 
-static int make_program(void **state) {
+static int make(SeccompFilter whose) {
         uint8_t *bytes = NULL;
         size_t size = 0;
-        int r = seccomp_filter_make(&bytes, &size, NULL);
+        int r = seccomp_filter_make(whose, &bytes, &size, NULL);
         if (r < 0 || size % sizeof(struct sock_filter) != 0 || size / sizeof(struct sock_filter) > BPF_MAXINSNS)
                 return -1;
         program.filter = (struct sock_filter *) (void *) bytes;
         program.len = (unsigned short) (size / sizeof(struct sock_filter));
         return 0;
+}
+
+static int make_program(void **state) {
+        return make(SECCOMP_FILTER_SANDBOX);
+}
+
+static int make_keepers_program(void **state) {
+        return make(SECCOMP_FILTER_KEEPER);
 }
 
 static int free_program(void **state) {
@@ -81,7 +89,6 @@ static void what_reaches_out_is_refused(void **state) {
                 { "open_tree", SYS_open_tree, {}, EPERM },
                 { "move_mount", SYS_move_mount, {}, EPERM },
                 { "mount_setattr", SYS_mount_setattr, {}, EPERM },
-                { "setns", SYS_setns, { (unsigned long) -1 }, EPERM },
                 { "keyctl", SYS_keyctl, {}, EPERM },
                 { "add_key", SYS_add_key, {}, EPERM },
                 { "request_key", SYS_request_key, {}, EPERM },
@@ -125,6 +132,7 @@ static void namespaces_are_refused_and_threads_are_not(void **state) {
                 EXPECT(table);
         }
         static const Asked others[] = {
+                { "setns", SYS_setns, { (unsigned long) -1 }, EPERM },
                 { "unshare of a clock", SYS_unshare, { 0x80 }, EPERM },
                 { "unshare of folders and files", SYS_unshare, { CLONE_FS | CLONE_FILES }, 0 },
                 { "clone", SYS_clone, { SIGCHLD }, 0 },
@@ -198,6 +206,20 @@ static void calls_of_other_machines_kill(void **state) {
 #endif
 }
 
+static void keepers_can_enter_namespaces_and_make_one_kind(void **state) {
+        static const Asked table[] = {
+                { "setns", SYS_setns, { (unsigned long) -1 }, EBADF },
+                { "clone3", SYS_clone3, {}, EINVAL },
+                { "unshare of users", SYS_unshare, { CLONE_NEWUSER }, EPERM },
+                { "unshare of mounts", SYS_unshare, { CLONE_NEWNS }, EPERM },
+                { "unshare of cgroups and mounts", SYS_unshare, { CLONE_NEWCGROUP | CLONE_NEWNS }, EPERM },
+                { "clone of users", SYS_clone, { CLONE_NEWUSER | SIGCHLD }, EPERM },
+        };
+        EXPECT(table);
+        static const Asked cgroups = { "unshare of cgroups", SYS_unshare, { CLONE_NEWCGROUP }, 0 };
+        assert_int_equal(ask(&cgroups, true), ask(&cgroups, false));
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(what_reaches_out_is_refused),
@@ -207,5 +229,13 @@ int main(void) {
                 cmocka_unit_test(arguments_are_looked_at),
                 cmocka_unit_test(calls_of_other_machines_kill),
         };
-        return cmocka_run_group_tests(tests, make_program, free_program);
+        const struct CMUnitTest keepers_tests[] = {
+                cmocka_unit_test(what_reaches_out_is_refused),
+                cmocka_unit_test(keepers_can_enter_namespaces_and_make_one_kind),
+                cmocka_unit_test(sockets_are_of_four_families),
+                cmocka_unit_test(arguments_are_looked_at),
+                cmocka_unit_test(calls_of_other_machines_kill),
+        };
+        int failed = cmocka_run_group_tests(tests, make_program, free_program);
+        return failed + cmocka_run_group_tests(keepers_tests, make_keepers_program, free_program);
 }

@@ -365,7 +365,10 @@ int native_runtime_new(uv_loop_t *loop, ChannelHub *hub, const NativeOptions *op
         task_queue_init(&runtime->queue, loop);
         if (!runtime->uid_ranges)
                 find_subordinate_ids(runtime);
-        r = seccomp_filter_make(&runtime->seccomp_filter, &runtime->seccomp_filter_size, err);
+        r = seccomp_filter_make(SECCOMP_FILTER_SANDBOX, &runtime->seccomp_filter, &runtime->seccomp_filter_size, err);
+        if (r == 0)
+                r = seccomp_filter_make(SECCOMP_FILTER_KEEPER, &runtime->keeper_filter, &runtime->keeper_filter_size,
+                                        err);
         if (r == 0)
                 r = open_folders(runtime, options, err);
         if (r < 0) {
@@ -392,6 +395,7 @@ static void on_closed(uv_handle_t *handle) {
         free(runtime->cgroup_parent);
         id_map_clear(&runtime->subordinate_ids);
         free(runtime->seccomp_filter);
+        free(runtime->keeper_filter);
         for (int i = 0; i < N_NATIVE_CONTROLLERS; i++)
                 free(runtime->controllers[i].parent);
         free(runtime);

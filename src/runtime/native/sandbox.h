@@ -53,6 +53,8 @@ typedef struct NativeRuntime {
         int sandboxes_fd;
         uint8_t *seccomp_filter; /* for all sandboxes */
         size_t seccomp_filter_size;
+        uint8_t *keeper_filter; /* for all keepers */
+        size_t keeper_filter_size;
         uint64_t start_timeout, answer_timeout;
         TaskQueue queue;
         Remover *remover;

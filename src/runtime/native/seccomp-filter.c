@@ -109,6 +109,9 @@ static const struct {
         { "socketpair", SCMP_A0(SCMP_CMP_MASKED_EQ, LOW_WORD, AF_UNIX), {} },
 };
 
+/* What keepers, and their children on the way into a sandbox, need beyond that. */
+static const char *const allowed_to_keepers[] = { "clone3", "setns" };
+
 /* Goes before libseccomp's program, which cannot say these things: it compares 64 bits, of which the kernel looks at
  * 32, and its conditions are met by one value each. */
 static const struct sock_filter first[] = {
@@ -133,7 +136,15 @@ static int add(Context context, uint32_t action, const char *call, unsigned n, c
         return number == __NR_SCMP_ERROR ? 0 : seccomp_rule_add_array(context, action, number, n, compared);
 }
 
-static int fill(Context context) {
+static int fill_for_keepers(Context context) {
+        const struct scmp_arg_cmp own_cgroups = SCMP_A0(SCMP_CMP_EQ, CLONE_NEWCGROUP);
+        int r = add(context, SCMP_ACT_ALLOW, "unshare", 1, &own_cgroups);
+        for (size_t i = 0; i < sizeof(allowed_to_keepers) / sizeof(allowed_to_keepers[0]) && r >= 0; i++)
+                r = add(context, SCMP_ACT_ALLOW, allowed_to_keepers[i], 0, NULL);
+        return r;
+}
+
+static int fill(Context context, SeccompFilter whose) {
         int r = seccomp_attr_set(context, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
         if (r >= 0)
                 r = seccomp_attr_set(context, SCMP_FLTATR_CTL_OPTIMIZE, 2); /* a tree */
@@ -144,7 +155,10 @@ static int fill(Context context) {
                 r = add(context, SCMP_ACT_ALLOW, allowed_with[i].call, compared[1].op != _SCMP_CMP_MIN ? 2 : 1,
                         compared);
         }
-        return r < 0 ? r : add(context, SCMP_ACT_ERRNO(ENOSYS), "clone3", 0, NULL);
+        if (r < 0)
+                return r;
+        return whose == SECCOMP_FILTER_KEEPER ? fill_for_keepers(context)
+                                              : add(context, SCMP_ACT_ERRNO(ENOSYS), "clone3", 0, NULL);
 }
 
 /* Puts @first and what libseccomp makes one behind the other. */
@@ -170,9 +184,9 @@ static int export(Context context, uint8_t **ret_program, size_t *ret_size) {
         return 0;
 }
 
-int seccomp_filter_make(uint8_t **ret_program, size_t *ret_size, HutchError *err) {
+int seccomp_filter_make(SeccompFilter whose, uint8_t **ret_program, size_t *ret_size, HutchError *err) {
         _cleanup_(context_release) Context context = seccomp_init(SCMP_ACT_ERRNO(EPERM));
-        int r = context ? fill(context) : -ENOMEM;
+        int r = context ? fill(context, whose) : -ENOMEM;
         if (r >= 0)
                 r = export(context, ret_program, ret_size);
         return r < 0 ? reason_set(err, r, REASON_RUNTIME_UNAVAILABLE,

@@ -16,5 +16,11 @@
  *
  * A filter sees numbers only, never what they point to: this is why clone3 is not allowed at all. */
 
+typedef enum SeccompFilter {
+        SECCOMP_FILTER_SANDBOX, /* of what is inside */
+        SECCOMP_FILTER_KEEPER, /* of its keeper, and so of what is inside as well: the same, and what it takes to go in */
+} SeccompFilter;
+
 /* Makes the program, an array of struct sock_filter, which the caller frees. */
-int seccomp_filter_make(uint8_t **ret_program, size_t *ret_size, HutchError *err) __attribute__((nonnull(1, 2)));
+int seccomp_filter_make(SeccompFilter whose, uint8_t **ret_program, size_t *ret_size, HutchError *err)
+        __attribute__((nonnull(2, 3)));

@@ -243,7 +243,8 @@ struct  Hutch__V1__RuntimeInfo
   char *message;
   /*
    * What it can do beyond the least: "pause", "snapshot", "egress", "companions", "gpus", "disk-limit", "udp-ports",
-   * "uid-ranges" (sandboxes have more than one user), "own-uid-ranges" (and share none of them).
+   * "uid-ranges" (sandboxes have more than one user), "own-uid-ranges" (and share none of them), "landlock" (a second
+   * wall around files).
    */
   size_t n_features;
   char **features;

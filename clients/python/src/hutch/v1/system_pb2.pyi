@@ -280,7 +280,8 @@ class RuntimeInfo(_message.Message):
     @_builtins.property
     def features(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """What it can do beyond the least: "pause", "snapshot", "egress", "companions", "gpus", "disk-limit", "udp-ports",
-        "uid-ranges" (sandboxes have more than one user), "own-uid-ranges" (and share none of them).
+        "uid-ranges" (sandboxes have more than one user), "own-uid-ranges" (and share none of them), "landlock" (a second
+        wall around files).
         """
 
     @_builtins.property

@@ -1583,7 +1583,7 @@ void   hutch__keeper__v1__connect_response__free_unpacked
   assert(message->base.descriptor == &hutch__keeper__v1__connect_response__descriptor);
   protobuf_c_message_free_unpacked ((ProtobufCMessage*)message, allocator);
 }
-static const ProtobufCFieldDescriptor hutch__keeper__v1__keeper_config__field_descriptors[13] =
+static const ProtobufCFieldDescriptor hutch__keeper__v1__keeper_config__field_descriptors[14] =
 {
   {
     "sandbox_id",
@@ -1730,6 +1730,18 @@ static const ProtobufCFieldDescriptor hutch__keeper__v1__keeper_config__field_de
     0,NULL,NULL    /* reserved1,reserved2, etc */
   },
   {
+    "keeper_filter",
+    13,
+    PROTOBUF_C_LABEL_NONE,
+    PROTOBUF_C_TYPE_BYTES,
+    0,   /* quantifier_offset */
+    offsetof(Hutch__Keeper__V1__KeeperConfig, keeper_filter),
+    NULL,
+    NULL,
+    0,             /* flags */
+    0,NULL,NULL    /* reserved1,reserved2, etc */
+  },
+  {
     "subordinate_ids",
     15,
     PROTOBUF_C_LABEL_NONE,
@@ -1745,6 +1757,7 @@ static const ProtobufCFieldDescriptor hutch__keeper__v1__keeper_config__field_de
 static const unsigned hutch__keeper__v1__keeper_config__field_indices_by_name[] = {
   3,   /* field[3] = cgroup */
   11,   /* field[11] = controllers */
+  12,   /* field[12] = keeper_filter */
   2,   /* field[2] = layers */
   7,   /* field[7] = limits */
   4,   /* field[4] = mounts */
@@ -1752,7 +1765,7 @@ static const unsigned hutch__keeper__v1__keeper_config__field_indices_by_name[] 
   10,   /* field[10] = seccomp_filter */
   9,   /* field[9] = start_timeout */
   1,   /* field[1] = state_folder */
-  12,   /* field[12] = subordinate_ids */
+  13,   /* field[13] = subordinate_ids */
   5,   /* field[5] = uid_base */
   6,   /* field[6] = uid_count */
   8,   /* field[8] = workspace */
@@ -1760,8 +1773,8 @@ static const unsigned hutch__keeper__v1__keeper_config__field_indices_by_name[] 
 static const ProtobufCIntRange hutch__keeper__v1__keeper_config__number_ranges[2 + 1] =
 {
   { 1, 0 },
-  { 15, 12 },
-  { 0, 13 }
+  { 15, 13 },
+  { 0, 14 }
 };
 const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_config__descriptor =
 {
@@ -1771,7 +1784,7 @@ const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_config__descriptor =
   "Hutch__Keeper__V1__KeeperConfig",
   "hutch.keeper.v1",
   sizeof(Hutch__Keeper__V1__KeeperConfig),
-  13,
+  14,
   hutch__keeper__v1__keeper_config__field_descriptors,
   hutch__keeper__v1__keeper_config__field_indices_by_name,
   2,  hutch__keeper__v1__keeper_config__number_ranges,

@@ -178,13 +178,18 @@ struct  Hutch__Keeper__V1__KeeperConfig
    */
   Hutch__Keeper__V1__KeeperControllers *controllers;
   /*
+   * The same for the keeper itself once the sandbox stands, and so for all that it starts. Empty: everything that its
+   * user may.
+   */
+  ProtobufCBinaryData keeper_filter;
+  /*
    * Without root: ids beside the keeper's own, of which `uid_base` is the uid. Unset: there are none.
    */
   Hutch__Keeper__V1__KeeperSubordinateIds *subordinate_ids;
 };
 #define HUTCH__KEEPER__V1__KEEPER_CONFIG__INIT \
  { PROTOBUF_C_MESSAGE_INIT (&hutch__keeper__v1__keeper_config__descriptor) \
-    , (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string, 0,NULL, (char *)protobuf_c_empty_string, 0,NULL, 0, 0, NULL, (char *)protobuf_c_empty_string, NULL, {0,NULL}, NULL, NULL }
+    , (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string, 0,NULL, (char *)protobuf_c_empty_string, 0,NULL, 0, 0, NULL, (char *)protobuf_c_empty_string, NULL, {0,NULL}, NULL, {0,NULL}, NULL }
 
 
 /*

@@ -342,7 +342,8 @@ export type RuntimeInfo = Message<"hutch.v1.RuntimeInfo"> & {
 
   /**
    * What it can do beyond the least: "pause", "snapshot", "egress", "companions", "gpus", "disk-limit", "udp-ports",
-   * "uid-ranges" (sandboxes have more than one user), "own-uid-ranges" (and share none of them).
+   * "uid-ranges" (sandboxes have more than one user), "own-uid-ranges" (and share none of them), "landlock" (a second
+   * wall around files).
    *
    * @generated from field: repeated string features = 4;
    */

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whoever has taken over a keeper, from inside of its sandbox, has got hold of nobody: no capability, no user of the
+host's, few system calls."""
+
+import os
+from pathlib import Path
+
+NOTHING = "0" * 16
+
+
+def status_of(pid: int) -> dict[str, str]:
+    lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
+    return {name: " ".join(value.split()) for name, value in (line.split(":", 1) for line in lines)}
+
+
+def test_keepers_have_no_rights(daemon, sandbox):
+    pid = daemon.keeper(sandbox)
+    status = status_of(pid)
+    assert {status[f"Cap{name}"] for name in ("Inh", "Prm", "Eff", "Bnd", "Amb")} == {NOTHING}
+    assert (status["NoNewPrivs"], status["Seccomp"], status["Groups"]) == ("1", "2", "")
+    uids = set(status["Uid"].split()) | set(status["Gid"].split())
+    assert len(uids) == 1
+    # It is nobody's but its own: not the host's, and not of those inside.
+    [uid] = map(int, uids)
+    first, count = map(int, Path(f"/proc/{pid_inside(daemon, sandbox)}/uid_map").read_text("ascii").split()[1:])
+    assert uid == first + count and uid > 0x70000000
+
+
+def pid_inside(daemon, sandbox: str) -> int:
+    return daemon.processes(sandbox)[0]
+
+
+def test_keepers_of_two_sandboxes_are_two_users(daemon, sandbox):
+    other = daemon.ready()
+    users = {os.stat(f"/proc/{daemon.keeper(one)}/mem").st_uid for one in (sandbox, other)}
+    assert users == {0}  # neither is dumpable
+    assert status_of(daemon.keeper(sandbox))["Uid"] != status_of(daemon.keeper(other))["Uid"]
+
+
+def test_a_keeper_shares_no_cgroup_with_what_it_limits(daemon, sandbox):
+    own = Path(f"/proc/{daemon.keeper(sandbox)}/cgroup").read_text("utf-8").splitlines()[-1]
+    assert own.endswith(f"/{sandbox}/keeper")
