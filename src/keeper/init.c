@@ -34,8 +34,8 @@ static const char *const namespace_names[N_NAMESPACES] = {
         [NAMESPACE_IPC] = "ipc",   [NAMESPACE_UTS] = "uts",   [NAMESPACE_PID] = "pid",
 };
 
-/* Makes the keeper's death this process's, while it does not wait for that itself. Becoming somebody else undoes it. That
- * the keeper is gone already shows when the report cannot be sent. */
+/* Makes the keeper's death this process's, until it waits for that itself. Becoming somebody else undoes it. That the
+ * keeper is gone already shows when the report cannot be sent. */
 static int die_with_keeper(void) {
         return prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 ? -errno : 0;
 }

@@ -308,8 +308,9 @@ static int keeper_drop_rights(const Keeper *keeper) {
 
 void keeper_build(Keeper *keeper) {
         _cleanup_(error_clear) HutchError err = {};
-        int r = sandbox_build(keeper->config, &keeper->sandbox, &err), dropped = keeper_drop_rights(keeper);
+        int dropped, r = sandbox_build(keeper->config, &keeper->sandbox, &err);
 
+        dropped = keeper_drop_rights(keeper);
         if (r >= 0 && dropped < 0) {
                 r = reason_set(&err, dropped, REASON_INTERNAL, "the keeper cannot give up its rights: %s",
                                strerror(-dropped));

@@ -33,7 +33,7 @@
 #define READ (LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR)
 #define WRITE (READ | LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_TRUNCATE)
 
-/* Sanitizers read /proc, and write what they have found where they were told to, when that is not to be had any more. */
+/* Sanitizers read /proc and write reports when that could not be done any more. */
 #ifdef __has_feature
 #define IS_SANITIZED __has_feature(address_sanitizer)
 #else

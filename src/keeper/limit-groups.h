@@ -17,9 +17,10 @@
 void limit_group_init(LimitGroup *group) __attribute__((nonnull));
 void limit_groups_init(KeptSandbox *sandbox) __attribute__((nonnull));
 
-/* Makes the sandbox's groups, when its cgroup is there, and sets its limits. Controllers that the cgroup is to have were
- * asked for by limit_groups_enable() in the one above it. */
+/* Has a cgroup that is made below @cgroup_above get the controllers that limit the sandbox in the v2 tree. */
 int limit_groups_enable(const KeeperConfig *config, int cgroup_above) __attribute__((nonnull));
+
+/* Makes the sandbox's groups, when its cgroup is there, and sets its limits. */
 int limit_groups_make(KeptSandbox *sandbox) __attribute__((nonnull));
 
 /* Gives them to @id, as cgroup_delegate() does. */

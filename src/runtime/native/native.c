@@ -283,9 +283,16 @@ static void find_controllers(NativeRuntime *runtime, const NativeOptions *option
         runtime->not_enforced[n++] = "disk_bytes";
         runtime->not_enforced[n++] = "disk_inodes";
         runtime->not_enforced[n++] = "io_weight";
-        for (int i = 0; i < N_NATIVE_CONTROLLERS && runtime->favored_moves < 0; i++)
-                if (runtime->controllers[i].parent_fd >= 0)
-                        runtime->favored_moves = cgroup_favor_moves();
+}
+
+/* Into hierarchies of version 1 processes move, and so does each keeper that has a user of its own into its cgroup. */
+static void favor_moves(NativeRuntime *runtime) {
+        bool moves = runtime->uid_ranges && runtime->cgroup_fd >= 0;
+
+        for (int i = 0; i < N_NATIVE_CONTROLLERS; i++)
+                moves = moves || runtime->controllers[i].parent_fd >= 0;
+        if (moves)
+                runtime->favored_moves = cgroup_favor_moves();
 }
 
 /* Finds out which ids sandboxes of an ordinary user can have, by trying. With its own alone they run, too. */
@@ -381,6 +388,7 @@ int native_runtime_new(uv_loop_t *loop, ChannelHub *hub, const NativeOptions *op
         make_cgroup_parent(runtime, options);
         find_controllers(runtime, options);
         tell_features(runtime);
+        favor_moves(runtime);
         *ret_runtime = &runtime->base;
         return 0;
 }

@@ -27,7 +27,7 @@
  *   STATE/sandboxes/ID/fs/            the sandbox's root, made by the keeper
  *   STATE/images/                     what of this machine all sandboxes see, made by keepers
  *   STATE/trash/ID/                   what is being removed, by a process of its own
- *   CGROUPS/hutch-INSTANCE/ID/        its processes
+ *   CGROUPS/hutch-INSTANCE/ID/        its processes, and its keeper
  *
  * A keeper is alive as long as somebody listens on its socket. When nobody does, what it left is removed: everything in
  * the cgroup is killed, the cgroup and the socket go; the files stay until remove(). The socket itself is reached by a

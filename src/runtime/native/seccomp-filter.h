@@ -18,7 +18,7 @@
 
 typedef enum SeccompFilter {
         SECCOMP_FILTER_SANDBOX, /* of what is inside */
-        SECCOMP_FILTER_KEEPER, /* of its keeper, and so of what is inside as well: the same, and what it takes to go in */
+        SECCOMP_FILTER_KEEPER,  /* of its keeper, and so of that as well: the same, and what it takes to go in */
 } SeccompFilter;
 
 /* Makes the program, an array of struct sock_filter, which the caller frees. */
