@@ -6,14 +6,14 @@
 
 /* The ids that /etc/subuid and /etc/subgid give to a user beside its own, as `name:first:count` or `uid:first:count`.
  *
- * A sandbox takes SUBORDINATE_IDS_SIZE of them at once, for 1 to 65535 inside; 0 is the user itself. Ranges are cut into
- * such slots, in the order of the files. */
+ * A sandbox takes SUBORDINATE_IDS_SIZE of them at once, for 1 to 65535 inside; 0 is the user itself. Ranges are cut
+ * into such slots, in the order of the files. */
 
 #define SUBORDINATE_IDS_SIZE 65535u
 
 /* The ranges in the text of such a file that are @name's (NULL: nobody's) or @uid's. Lines that are none are left out,
- * and so are ranges that could not be mapped: with root's id, with @own, which is mapped already, beyond the last id, or
- * with ids of an earlier one. */
+ * and so are ranges that could not be mapped: with root's id, with @own, which is mapped already, beyond the last id,
+ * or with ids of an earlier one. */
 void subordinate_ids_parse(const char *text, const char *name, uint32_t uid, uint32_t own, IdRanges *ret_ranges)
         __attribute__((nonnull(1, 5)));
 

@@ -148,30 +148,40 @@ static int find_cgroup_mount(char *ret_path, size_t size) {
         return r;
 }
 
-/* Our own cgroup in it, below which the daemon's will be. */
-static void find_own_cgroup(char *ret_path, size_t size) {
+/* Our own cgroup in the hierarchy with @controller, or in the tree of v2 (""), below which the daemon's will be. */
+static void find_own_cgroup(const char *controller, char *ret_path, size_t size) {
         FILE *file = fopen("/proc/self/cgroup", "re");
         char line[1024];
 
         ret_path[0] = '\0';
-        while (file && fgets(line, sizeof(line), file))
-                if (str_has_prefix(line, "0::")) {
-                        line[strcspn(line, "\n")] = '\0';
-                        (void) snprintf(ret_path, size, "%s", line + strlen("0::"));
-                }
+        while (file && fgets(line, sizeof(line), file)) {
+                char *rest = line, *names, *name;
+                bool found = false;
+
+                line[strcspn(line, "\n")] = '\0';
+                (void) strsep(&rest, ":");
+                names = strsep(&rest, ":");
+                while ((name = strsep(&names, ",")))
+                        found = found || str_equal(name, controller);
+                if (found && rest)
+                        (void) snprintf(ret_path, size, "%s", rest);
+        }
         if (file)
                 (void) fclose(file);
 }
 
-/* Whether a controller has a v1 hierarchy that can be written to. */
+/* Whether a controller has a v1 hierarchy in which our own cgroup can be written to. */
 static bool has_v1_hierarchy(const char *controller) {
         FILE *file = setmntent("/proc/self/mounts", "re");
         const struct mntent *mount;
+        char own[1024], path[2048];
         bool found = false;
 
-        while (file && !found && (mount = getmntent(file)))
-                found = str_equal(mount->mnt_type, "cgroup") && hasmntopt(mount, controller) &&
-                        access(mount->mnt_dir, W_OK) == 0;
+        find_own_cgroup(controller, own, sizeof(own));
+        while (file && !found && (mount = getmntent(file))) {
+                (void) snprintf(path, sizeof(path), "%s%s", mount->mnt_dir, own);
+                found = str_equal(mount->mnt_type, "cgroup") && hasmntopt(mount, controller) && access(path, W_OK) == 0;
+        }
         if (file)
                 (void) endmntent(file);
         return found;
@@ -189,7 +199,7 @@ static void examine_cgroups(Findings *findings) {
                 return;
         }
 
-        find_own_cgroup(own, sizeof(own));
+        find_own_cgroup("", own, sizeof(own));
         string_builder_appendf(&path, "%s%s", mount, own);
         if (access(path.text, W_OK) < 0) {
                 findings_add(findings, "cgroups", VERDICT_WARNING, mend_delegation(), "%s cannot be written to",

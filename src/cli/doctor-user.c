@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What lives here: what an ordinary user needs beyond what root does: subordinate ids, and cgroups that were delegated to
- * it. What does not: what both need (doctor-host.c). */
+/* What lives here: what an ordinary user needs beyond what root does: subordinate ids, and cgroups that were delegated
+ * to it. What does not: what both need (doctor-host.c). */
 
 #include <errno.h>
 #include <fcntl.h>

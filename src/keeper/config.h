@@ -41,9 +41,9 @@ typedef struct KeeperConfig {
         char *controllers[N_CONTROLLERS]; /* @cgroup, or a folder of a v1 hierarchy; NULL: there is none */
         char *workspace;                  /* inside */
         uint32_t uid_base;
-        uint32_t uid_count; /* 1: without root; the one uid is AGENT_UID inside */
-        uint32_t keeper_id; /* uid and gid that are the keeper's own, of the range's; 0: it stays who it is */
-        IdMap subordinate_ids; /* without root: uid_base is 0 inside, and these come behind it; no ranges: there are none */
+        uint32_t uid_count;      /* 1: without root; the one uid is AGENT_UID inside */
+        uint32_t keeper_id;      /* uid and gid that are the keeper's own, of the range's; 0: it stays who it is */
+        IdMap subordinate_ids;   /* without root: behind uid_base, which is 0 inside then; no ranges: there are none */
         uint64_t start_timeout;  /* nanoseconds, never 0 */
         uint64_t tmp_bytes;      /* 0: /tmp is a folder of the root */
         uint32_t max_open_files; /* 0: as the keeper has it */

@@ -106,7 +106,8 @@ static int limit_files(const KeeperConfig *config) {
         return setrlimit(RLIMIT_NOFILE, &limit) < 0 ? -errno : 0;
 }
 
-/* Where no controller counts processes, the kernel does: those of one user in one user namespace. PID 1 is not meant. */
+/* Where no controller counts processes, the kernel does: those of one user in one user namespace. PID 1 is not
+ * meant. */
 static int limit_processes(const KeeperConfig *config, const User *user) {
         struct rlimit limit;
         if (config->max_processes == 0 || config->controllers[CONTROLLER_PIDS])
