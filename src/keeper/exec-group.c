@@ -148,9 +148,9 @@ uint64_t exec_group_cpu_time(const ExecGroup *group) {
 }
 
 uint64_t exec_group_peak_memory(const ExecGroup *group) {
-        return limit_group_memory_peak(&group->memory);
+        return group->shares_memory ? 0 : limit_group_memory_peak(&group->memory);
 }
 
 uint64_t exec_group_memory_kills(const ExecGroup *group) {
-        return limit_group_memory_kills(&group->memory);
+        return limit_group_memory_kills(&group->memory) - group->kills_before;
 }

@@ -18,6 +18,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/strings.h"
+#include "keeper/limit-groups.h"
 #include "keeper/loop.h"
 #include "keeper/privileges.h"
 #include "model/reason.h"
@@ -184,6 +185,7 @@ static void on_stop_alarm(void *user) {
         for (LeftOver *left_over = keeper->left_over; left_over; left_over = left_over->next)
                 (void) exec_group_kill(left_over->group);
         if (!killed) {
+                limit_groups_let_end(keeper->sandbox);
                 keeper->stop_at = 0;
                 alarm_set(keeper->stop_alarm, GIVE_UP_AFTER);
                 return;

@@ -49,6 +49,8 @@ struct ExecGroup {
         int cgroup; /* -1: there are none */
         int events; /* cgroup.events, or -1 */
         LimitGroup memory;
+        bool shares_memory;    /* it is in the sandbox's own group of memory: there was no room for another */
+        uint64_t kills_before; /* that were counted in that */
         pid_t main_pid; /* 0: nothing was spawned yet */
 };
 

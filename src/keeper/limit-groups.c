@@ -179,6 +179,14 @@ int limit_groups_delegate(const KeptSandbox *sandbox, uid_t id) {
         return 0;
 }
 
+void limit_groups_let_end(const KeptSandbox *sandbox) {
+        const LimitGroup *group = &sandbox->limits[CONTROLLER_CPU];
+        if (group->folder < 0)
+                return;
+        (void) cgroup_write(group->folder, group->is_v2 ? "cpu.max" : "cpu.cfs_quota_us", group->is_v2 ? "max" : "-1");
+        (void) set_number(group, group->is_v2 ? "cpu.weight" : "cpu.shares", group->is_v2 ? 10000 : 262144);
+}
+
 void limit_groups_remove(KeptSandbox *sandbox) {
         for (int i = 0; i < N_CONTROLLERS; i++) {
                 if (sandbox->limits[i].procs >= 0)
@@ -214,6 +222,26 @@ int sandbox_process_limit_fd(const KeptSandbox *sandbox) {
 
 /* ---- An exec's ---- */
 
+/* Whether the sandbox has memory left, or such as the kernel takes back at once, for what belongs to another group. */
+static bool has_room(const LimitGroup *group, const KeeperConfig *config) {
+        uint64_t limit = config->memory_bytes, room = limit / 8, used = limit_group_memory(group), value = 0;
+        if (limit == 0 || used + room <= limit)
+                return true;
+        static const char *const kept_files[] = { "total_inactive_file", "total_active_file" };
+        for (size_t i = 0; i < sizeof(kept_files) / sizeof(kept_files[0]); i++)
+                if (cgroup_read(group->folder, "memory.stat", kept_files[i], &value) >= 0)
+                        used -= value < used ? value : used;
+        return used + room <= limit;
+}
+
+/* Has the exec be in the sandbox's own group. */
+static int share(const LimitGroup *above, ExecGroup *exec) {
+        exec->shares_memory = true;
+        exec->kills_before = limit_group_memory_kills(above);
+        int r = duplicate(above->folder, &exec->memory.folder);
+        return r < 0 ? r : duplicate(above->procs, &exec->memory.procs);
+}
+
 int limit_group_add_exec(ExecGroup *exec) {
         const LimitGroup *above = &exec->sandbox->limits[CONTROLLER_MEMORY];
         LimitGroup *group = &exec->memory;
@@ -225,6 +253,10 @@ int limit_group_add_exec(ExecGroup *exec) {
                 /* An exec that lost one of its processes is not what it was. */
                 return r < 0 ? r : cgroup_write(group->folder, "memory.oom.group", "1");
         }
+        /* The kernel counts a new group as memory of the one above it. Where that is at its limit it looks for memory
+         * to take back, and for whom to kill, while nobody on the host can make or remove a cgroup. */
+        if (!has_room(above, exec->sandbox->config))
+                return share(above, exec);
         int r = cgroup_add(above->folder, exec->name, &group->folder);
         if (r >= 0)
                 r = limit_sockets(group, exec->sandbox->config);
@@ -232,7 +264,7 @@ int limit_group_add_exec(ExecGroup *exec) {
 }
 
 void limit_group_remove_exec(ExecGroup *exec) {
-        if (exec->memory.folder >= 0 && !exec->memory.is_v2)
+        if (exec->memory.folder >= 0 && !exec->memory.is_v2 && !exec->shares_memory)
                 (void) unlinkat(exec->sandbox->limits[CONTROLLER_MEMORY].folder, exec->name, AT_REMOVEDIR);
         limit_group_close(&exec->memory);
 }

@@ -8,7 +8,7 @@
 
 /* What limits a sandbox's memory, CPU and processes: its cgroup, where the v2 tree has the controllers, and folders in
  * v1 hierarchies otherwise. The limits are the sandbox's. Only memory is told apart by execs: for each there is a group
- * below the sandbox's, so that it is known who ran out of it.
+ * below the sandbox's, so that it is known who ran out of it. In v1 execs of a sandbox that is full share its own.
  *
  * Processes are born into v2 cgroups. Into those of v1 they move themselves, as the first thing they do, through
  * descriptors that the keeper has opened: so what they may is what the keeper may. */
@@ -25,6 +25,9 @@ int limit_groups_make(KeptSandbox *sandbox) __attribute__((nonnull));
 
 /* Gives them to @id, as cgroup_delegate() does. */
 int limit_groups_delegate(const KeptSandbox *sandbox, uid_t id) __attribute__((nonnull));
+
+/* Gives those that were killed all the time of the CPU that there is, for dying takes some. */
+void limit_groups_let_end(const KeptSandbox *sandbox) __attribute__((nonnull));
 
 /* Removes them, when no process is left, and closes everything. */
 void limit_groups_remove(KeptSandbox *sandbox) __attribute__((nonnull));

@@ -279,6 +279,7 @@ static void end_processes(const KeptSandbox *sandbox) {
                 (void) cgroup_write(sandbox->cgroup, "cgroup.kill", "1");
         /* Those that are just being spawned have it, too. */
         (void) shutdown(sandbox->init_socket, SHUT_RDWR);
+        limit_groups_let_end(sandbox);
         uint64_t end = clock_monotonic_ns() + END_TIMEOUT;
         do {
                 struct pollfd poll_fd = { .fd = init_pidfd, .events = POLLIN };

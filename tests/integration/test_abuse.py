@@ -141,6 +141,36 @@ def test_who_kills_all_kills_only_its_own(daemon, sandbox):
         assert_others_are_well(daemon, sandbox)
 
 
+FILLER = """
+import ctypes, os
+libc = ctypes.CDLL(None)
+libc.shmat.restype = ctypes.c_void_p
+for _ in range(58):
+    ctypes.memset(libc.shmat(libc.shmget(0, ctypes.c_size_t(1 << 20), 0o1600), None, 0), 1, 1 << 20)
+"""
+
+
+def test_what_is_told_of_memory_holds_in_a_full_sandbox(daemon, sandbox):
+    """Of v1: there an exec has no group of its own then, which would make the kernel look for memory inside while nobody on
+    the host can make or remove a cgroup."""
+    hostile = daemon.ready(limits={"memory_bytes": 64 * MIB})
+    with removed(daemon, hostile):
+        roomy = daemon.start(hostile, "sleep", "60").id
+        daemon.wait_exec(hostile, roomy, "RUNNING")
+        daemon.run(hostile, "python3", "-c", FILLER)  # it stays without a process
+        small = daemon.start(hostile, "sleep", "60").id
+        daemon.wait_exec(hostile, small, "RUNNING")
+        for group in (path for name, path in daemon.limit_groups(hostile).items() if name == "memory"):
+            assert [path.name for path in group.iterdir() if path.is_dir()] == [f"exec-{roomy}"]
+        large = daemon.run(hostile, "python3", "-c", "x = bytearray(256 << 20)").exec
+        assert large.result.end_reason == exec_pb2.EXEC_END_REASON_OUT_OF_MEMORY
+        assert large.result.peak_memory_bytes < 64 * MIB
+        daemon.cancel(hostile, small, grace=0)
+        ended = daemon.wait_exec(hostile, small).result
+        assert ended.end_reason == exec_pb2.EXEC_END_REASON_CANCELLED
+        assert_others_are_well(daemon, sandbox)
+
+
 # ---- Output ----
 
 

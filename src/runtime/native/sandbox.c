@@ -28,6 +28,8 @@
 
 #define PROTOCOL_VERSION 1
 #define CLEAN_TIMEOUT_MS 10000
+#define REMOVE_TIMEOUT_MS                                                                                              \
+        300000 /* the same where nobody waits for it: on a busy host the killed take their time to die */
 #define CLEAN_PAUSE_MAX_MS 100
 #define CONNECT_PAUSE_MIN_MS 10
 #define CONNECT_PAUSE_MAX_MS 1000
@@ -560,9 +562,10 @@ static int remove_cgroups(const NativeRuntime *runtime, const char *id) {
 
 static void try_clean(NativeSandbox *sandbox) {
         int r = remove_cgroups(sandbox->runtime, sandbox->id);
+        uint64_t more = sandbox->goal == GOAL_REMOVE ? REMOVE_TIMEOUT_MS - CLEAN_TIMEOUT_MS : 0;
         _cleanup_close_ int folder = -1;
 
-        if (r < 0 && now_ms(sandbox) < sandbox->deadline) {
+        if (r < 0 && now_ms(sandbox) < sandbox->deadline + more) {
                 arm(sandbox, next_pause(sandbox, 1, CLEAN_PAUSE_MAX_MS));
                 return;
         }
