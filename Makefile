@@ -6,13 +6,14 @@ PREFIX ?= /usr/local
 SUITES := unit unit-sanitized fuzz interop keeper integration crash cli escape integration-sanitized house contract spec
 C_FILES = find src include tests bench -path src/contract -prune -o -name '*.[ch]' -print 2>/dev/null
 
-.PHONY: help run build deps test $(SUITES:%=test-%) bench format lint generate install clean distclean
+.PHONY: help run build deps test $(SUITES:%=test-%) bench soak format lint generate install clean distclean
 
 help:
 	@echo 'make run              build hutch and run a command in a sandbox'
 	@echo 'make test             run every test'
 	@echo 'make test-SUITE       run one suite: $(SUITES)'
 	@echo 'make bench            run the benchmarks'
+	@echo 'make soak             abuse 300 sandboxes for some minutes, and watch the daemon'
 	@echo 'make format           format the C sources in place'
 	@echo 'make lint             check the tree: format, clang-tidy, includes, the contract'
 	@echo 'make generate         regenerate the code made from proto/'
@@ -38,6 +39,9 @@ $(SUITES:%=test-%): test-%: deps
 bench:
 	@scripts/deps bench
 	bench/run
+
+soak: build
+	bash -c '. scripts/env && tests/soak/abuse.py $(if $(MINUTES),--minutes $(MINUTES))'
 
 format: deps
 	$(C_FILES) | xargs clang-format -i
