@@ -170,13 +170,23 @@ int limit_groups_make(KeptSandbox *sandbox) {
         return 0;
 }
 
+/* What the end of a sandbox needs: limit_groups_let_end(). */
+static int delegate_cpu(const LimitGroup *group, uid_t id) {
+        static const char *const names[] = { "cpu.max", "cpu.weight", "cpu.cfs_quota_us", "cpu.shares" };
+        for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+                if (fchownat(group->folder, names[i], id, id, AT_SYMLINK_NOFOLLOW) < 0 && errno != ENOENT)
+                        return -errno;
+        return 0;
+}
+
 int limit_groups_delegate(const KeptSandbox *sandbox, uid_t id) {
         for (int i = 0; i < N_CONTROLLERS; i++) {
                 int r = sandbox->limits[i].procs < 0 ? 0 : cgroup_delegate(sandbox->limits[i].folder, id);
                 if (r < 0)
                         return r;
         }
-        return 0;
+        const LimitGroup *cpu = &sandbox->limits[CONTROLLER_CPU];
+        return cpu->folder < 0 ? 0 : delegate_cpu(cpu, id);
 }
 
 void limit_groups_let_end(const KeptSandbox *sandbox) {
