@@ -27,7 +27,7 @@
 #include "keeper/limit-groups.h"
 #include "keeper/privileges.h"
 
-#define N_FDS (N_NAMESPACES + 2)
+#define N_FDS (N_NAMESPACES + 3)
 
 static const char *const namespace_names[N_NAMESPACES] = {
         [NAMESPACE_USER] = "user", [NAMESPACE_MOUNT] = "mnt", [NAMESPACE_NET] = "net",
@@ -158,6 +158,10 @@ static int set_up(const KeptSandbox *sandbox, Rootfs *rootfs, int socket, gid_t 
         r = open_path("/dev/pts/ptmx", &fds[N_NAMESPACES]);
         if (r >= 0)
                 r = open_path("/", &fds[N_NAMESPACES + 1]);
+        if (r < 0)
+                return r;
+        *ret_what = "its message queues";
+        r = rootfs_open_message_queues(&fds[N_NAMESPACES + 2]);
         if (r < 0)
                 return r;
         *ret_what = "its privileges";

@@ -36,6 +36,7 @@ struct KeptSandbox {
         int namespaces[N_NAMESPACES];
         int ptmx;               /* of the sandbox's own devpts, with O_PATH */
         int root;               /* the sandbox's /, with O_PATH */
+        int message_queues;     /* its file system of these, which is mounted nowhere */
         int init_socket;        /* PID 1 ends when it is closed */
         int cgroup;             /* of what is inside; -1: there are none */
         int cgroup_above;       /* of all of it: that one and the keeper's; or -1 */
@@ -51,7 +52,7 @@ struct ExecGroup {
         LimitGroup memory;
         bool shares_memory;    /* it is in the sandbox's own group of memory: there was no room for another */
         uint64_t kills_before; /* that were counted in that */
-        pid_t main_pid; /* 0: nothing was spawned yet */
+        pid_t main_pid;        /* 0: nothing was spawned yet */
 };
 
 #define BOX_NAME "box" /* of the cgroup of what is inside */

@@ -435,6 +435,15 @@ int rootfs_receive(Rootfs *rootfs, int socket) {
         return rootfs->folder < 0 ? -errno : 0;
 }
 
+int rootfs_open_message_queues(int *ret_tree) {
+        int r = make("mqueue", NULL, SAFE, ret_tree);
+        if (r != -ENODEV)
+                return r;
+        /* There are kernels without them. */
+        *ret_tree = open("/", O_PATH | O_CLOEXEC);
+        return *ret_tree < 0 ? -errno : 0;
+}
+
 int rootfs_enter(Rootfs *rootfs, const char **ret_what) {
         const KeeperConfig *config = rootfs->config;
         _cleanup_close_ int root = -1;

@@ -55,3 +55,6 @@ int rootfs_receive(Rootfs *rootfs, int socket) __attribute__((nonnull));
 /* Mounts everything and makes it the root of the process; what was the root before is gone. On failure @ret_what is
  * what could not be mounted. */
 int rootfs_enter(Rootfs *rootfs, const char **ret_what) __attribute__((nonnull));
+
+/* Opens the file system in which the message queues of this process's IPC namespace are; it is mounted nowhere. */
+int rootfs_open_message_queues(int *ret_tree) __attribute__((nonnull));

@@ -32,7 +32,7 @@
 #include "keeper/rootless.h"
 
 #define NAMESPACES (CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS)
-#define N_FDS (N_NAMESPACES + 2)
+#define N_FDS (N_NAMESPACES + 3)
 #define KEEPER_NAME "keeper" /* of its cgroup */
 #define END_TIMEOUT (10 * NSEC_PER_SEC)
 #define FREEZE_TIMEOUT (5 * NSEC_PER_SEC)
@@ -124,6 +124,7 @@ static int receive_report(KeptSandbox *sandbox, int socket, HutchError *err) {
         memcpy(sandbox->namespaces, fds, sizeof(sandbox->namespaces));
         sandbox->ptmx = fds[N_NAMESPACES];
         sandbox->root = fds[N_NAMESPACES + 1];
+        sandbox->message_queues = fds[N_NAMESPACES + 2];
         return 0;
 }
 
@@ -240,7 +241,7 @@ static int build(KeptSandbox *sandbox, HutchError *err) {
 int sandbox_build(const KeeperConfig *config, KeptSandbox **ret_sandbox, HutchError *err) {
         _cleanup_(sandbox_destroyp) KeptSandbox *sandbox = new0(KeptSandbox, 1);
         sandbox->config = config;
-        sandbox->init_pidfd = sandbox->init_socket = sandbox->ptmx = sandbox->root = -1;
+        sandbox->init_pidfd = sandbox->init_socket = sandbox->ptmx = sandbox->root = sandbox->message_queues = -1;
         sandbox->cgroup = sandbox->cgroup_above = sandbox->keeper_pids = -1;
         for (int i = 0; i < N_NAMESPACES; i++)
                 sandbox->namespaces[i] = -1;
@@ -256,14 +257,13 @@ int sandbox_build(const KeeperConfig *config, KeptSandbox **ret_sandbox, HutchEr
 int sandbox_confine(const KeptSandbox *sandbox, int state_folder) {
         /* Where there are no cgroups processes are found by /proc. */
         _cleanup_close_ int proc = sandbox->cgroup < 0 ? open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
-        LandlockRule rules[4 + N_CONTROLLERS] = {
-                { sandbox->root, LANDLOCK_USE_ALL },
-                { state_folder, LANDLOCK_USE_FILES },
-                { sandbox->cgroup_above, LANDLOCK_USE_FOLDERS },
+        LandlockRule rules[5 + N_CONTROLLERS] = {
+                { sandbox->root, LANDLOCK_USE_ALL },  { sandbox->message_queues, LANDLOCK_USE_ALL },
+                { state_folder, LANDLOCK_USE_FILES }, { sandbox->cgroup_above, LANDLOCK_USE_FOLDERS },
                 { proc, LANDLOCK_USE_READ },
         };
         for (int i = 0; i < N_CONTROLLERS; i++)
-                rules[4 + i] = (LandlockRule){ sandbox->limits[i].folder, LANDLOCK_USE_FOLDERS };
+                rules[5 + i] = (LandlockRule){ sandbox->limits[i].folder, LANDLOCK_USE_FOLDERS };
         int r = landlock_restrict(rules, sizeof(rules) / sizeof(rules[0]));
         return r < 0 ? r : 0;
 }
@@ -310,6 +310,7 @@ KeptSandbox *sandbox_destroy(KeptSandbox *sandbox) {
         fd_close(sandbox->init_socket);
         fd_close(sandbox->ptmx);
         fd_close(sandbox->root);
+        fd_close(sandbox->message_queues);
         fd_close(sandbox->cgroup);
         fd_close(sandbox->cgroup_above);
         fd_close(sandbox->keeper_pids);
