@@ -8,10 +8,9 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-import pytest
 from hutchd import BUILD, Daemon
+from user_daemon import UID, UserDaemon
 
-USER = 1000
 LIMIT = 30  # seconds
 PYTHON = "/usr/bin/python3"
 
@@ -43,23 +42,12 @@ while time.monotonic() < end:
 """
 
 
-@pytest.fixture(name="folder")
-def make_folder():
-    """A folder of the user's, with a keeper of their own in it."""
-    folder = Path(tempfile.mkdtemp(prefix="hutch-escape-", dir="/tmp"))
-    for name in ("hutchd", "hutch-keeper"):
-        shutil.copy(BUILD / name, folder)
-    for path in [folder, *folder.iterdir()]:
-        os.chown(path, USER, USER)
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-class UsersDaemon(Daemon):
-    """A daemon that a user has started, with programs that are the user's."""
-
-    def command(self, *arguments: str | Path) -> list:
-        return [self.folder / "hutchd", *super().command(*arguments)[1:]]
+def copy_keeper(folder: Path) -> Path:
+    """A keeper that belongs to the user."""
+    program = folder / "hutch-keeper"
+    shutil.copy(BUILD / "hutch-keeper", program)
+    os.chown(program, UID, UID)
+    return program
 
 
 def hunt_in(daemon: Daemon, user: str) -> list[str]:
@@ -79,41 +67,39 @@ def state_of(program: Path) -> tuple:
     return status.st_mode, status.st_ino, status.st_mtime_ns, status.st_ctime_ns
 
 
-def test_the_program_of_root_is_out_of_reach(daemon):
+def test_the_program_is_out_of_reach(daemon):
     before = state_of(BUILD / "hutch-keeper")
-    told = hunt_in(daemon, "root")
+    told = hunt_in(daemon, "root" if daemon.has_users else "agent")
     assert told[-1] == "caught" and len(told) == 3, told
     assert state_of(BUILD / "hutch-keeper") == before
 
 
-def test_the_program_of_the_same_user_is_out_of_reach(folder):
-    daemon = UsersDaemon(folder=folder, config={"native": {"keeper": str(folder / "hutch-keeper")}})
-    before = state_of(folder / "hutch-keeper")
-    mask = os.umask(0)  # for the socket that the daemon says it is ready by
-    try:
-        daemon.begin(user=USER, group=USER, extra_groups=[], umask=0o077)
-    finally:
-        os.umask(mask)
+def test_the_program_of_the_same_user_is_out_of_reach():
+    daemon = UserDaemon()
+    program = copy_keeper(daemon.folder)
+    daemon.write_config({"native": {"keeper": str(program)}})
+    before = state_of(program)
+    daemon.begin()
     try:
         told = hunt_in(daemon, "agent")
         assert told in (["fchmod EPERM", "write EPERM", "caught"], ["fchmod EPERM", "write ETXTBSY", "caught"])
-        assert state_of(folder / "hutch-keeper") == before
+        assert state_of(program) == before
     finally:
         daemon.finish()
 
 
-def test_a_program_that_is_no_copy_is_within_reach(folder):
-    before = state_of(folder / "hutch-keeper")
-    with subprocess.Popen(
-        [PYTHON, "-c", HUNT, str(folder)], user=USER, group=USER, extra_groups=[], stdout=subprocess.PIPE, text=True
-    ) as hunter:
+def test_a_program_that_is_no_copy_is_within_reach():
+    folder = Path(tempfile.mkdtemp(prefix="hutch-escape-", dir="/tmp"))
+    folder.chmod(0o755)
+    program = copy_keeper(folder)
+    before = state_of(program)
+    options = {"user": UID, "group": UID, "extra_groups": []}
+    with subprocess.Popen([PYTHON, "-c", HUNT, str(folder)], stdout=subprocess.PIPE, text=True, **options) as hunter:
         assert hunter.stdout.readline() == "hunting\n"
-        while hunter.poll() is None:
-            subprocess.run(
-                [folder / "hutch-keeper", "remove", "/tmp/nothing"], user=USER, group=USER, timeout=LIMIT, check=False
-            )
-            if state_of(folder / "hutch-keeper") != before:
-                break
+        while hunter.poll() is None and state_of(program) == before:
+            subprocess.run([program, "remove", "/tmp/nothing"], timeout=LIMIT, check=False, **options)
         told = hunter.communicate(timeout=LIMIT)[0].split("\n")
+    mode = program.stat().st_mode
+    shutil.rmtree(folder)
     assert "fchmod EPERM" not in told and "caught" in told
-    assert state_of(folder / "hutch-keeper")[0] & 0o777 == 0o600
+    assert mode & 0o777 == 0o600
