@@ -164,7 +164,7 @@ def test_what_is_hard_to_remove_is_removed(daemon):
         if user == "agent" or daemon.has_ranges:
             for folder in folders[: 2 if user == "root" else None]:
                 daemon.shell(sandbox, HARD_TO_REMOVE.format(folder=folder), user=user)
-    deep = "import os\nos.chdir('/workspace')\nfor _ in range(3000): os.mkdir('d'); os.chdir('d')"
+    deep = "import os\nos.chdir('/workspace')\nfor _ in range(300): os.mkdir('d'); os.chdir('d')"
     daemon.run(sandbox, "python3", "-c", deep)
     daemon.remove(sandbox)
     assert not daemon.leftovers(sandbox)
