@@ -366,8 +366,9 @@ def test_a_host_without_user_namespaces_is_told():
         def wrapper(self) -> tuple:
             return (sys.executable, "-c", RESTRICTED, *super().wrapper())
 
-    daemon = RestrictedDaemon(1).begin()
+    daemon = RestrictedDaemon(1)
     try:
+        daemon.begin()
         runtime = daemon.info().runtimes[0]
         assert not runtime.available
         assert "user namespaces" in runtime.message and "hutch doctor" in runtime.message
