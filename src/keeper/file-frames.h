@@ -38,6 +38,7 @@ typedef struct FileBegin {
 typedef struct FileEnd {
         int32_t code; /* StatusCode */
         int32_t error;
+        uint32_t is_last; /* the worker ends, too */
         uint32_t n_pairs;
         char reason[ERROR_REASON_MAX + 1];
         ErrorPair pairs[ERROR_PAIRS_MAX];

@@ -111,7 +111,8 @@ DEFINE_CLEANUP(ExecGroup *, exec_group_free);
 
 /* ---- A process ---- */
 
-typedef struct SpawnPlan {
+typedef struct SpawnPlan SpawnPlan;
+struct SpawnPlan {
         ExecGroup *group;
         char *const *argv;                  /* argv[0] without a slash is searched in the environment's PATH, inside */
         char *const *environment;           /* NAME=VALUE, ordered by name, ends with NULL */
@@ -120,7 +121,11 @@ typedef struct SpawnPlan {
         const char *user;                   /* "agent", "1000", "1000:1000", "agent:staff", … */
         int stdin_fd, stdout_fd, stderr_fd; /* borrowed; all three the slave of a terminal when @terminal */
         bool terminal;                      /* stdin_fd becomes the controlling terminal */
-} SpawnPlan;
+
+        /* Instead of all this: what the child, a copy of the keeper inside the namespaces, does, with all its rights and
+         * descriptors; it gives them up itself. It exits when this returns. NULL: the program. */
+        void (*run)(const KeptSandbox *sandbox, const SpawnPlan *plan);
+};
 
 /* Where starting a program stopped. */
 typedef enum SpawnStage {

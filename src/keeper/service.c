@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "contract/hutch/keeper/v1/keeper.pb-c.h"
+#include "keeper/file-service.h"
 #include "keeper/keeper.h"
 #include "keeper/messages.h"
 #include "keeper/service-input.h"
@@ -36,6 +37,7 @@ struct Service {
         Keeper *keeper;
         Waiter *starts, *shutdowns, *watchers;
         Method methods[9];
+        FileService *files;
 };
 
 /* ---- Calls that wait ---- */
@@ -155,6 +157,7 @@ static void watch_keeper(Call *call, const uint8_t *message, size_t len, void *c
 }
 
 void service_keeper_changed(Service *service) {
+        file_service_keeper_changed(service->files);
         for (Waiter *watcher = service->watchers; watcher; watcher = watcher->next)
                 watcher_tell(watcher);
         /* An answered call is over before long, and answering it again has no effect. */
@@ -358,10 +361,13 @@ Service *service_new(Keeper *keeper) {
 
         _Static_assert(sizeof(methods) == sizeof(service->methods), "all methods are there");
         service->keeper = keeper;
+        service->files = file_service_new(keeper);
         memcpy(service->methods, methods, sizeof(methods));
         return service;
 }
 
 int service_add_methods(Service *service, MethodTable *table) {
-        return method_table_add(table, service->methods, sizeof(service->methods) / sizeof(*service->methods));
+        int r = method_table_add(table, service->methods, sizeof(service->methods) / sizeof(*service->methods));
+
+        return r < 0 ? r : file_service_add_methods(service->files, table);
 }

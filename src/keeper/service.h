@@ -5,7 +5,7 @@
 #include "base/memory.h"
 #include "rpc/method-table.h"
 
-/* hutch.keeper.v1.KeeperService: what hutchd asks a keeper. */
+/* hutch.keeper.v1.KeeperService: what hutchd asks a keeper; and hutch.v1.FileService, see file-service.h. */
 
 typedef struct Keeper Keeper;
 typedef struct Service Service;

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What lives here: telling about files. What does not: finding them. */
+
+#include "keeper/file-info.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+#include "base/utf8.h"
+#include "keeper/sha256.h"
+
+#define REPLACEMENT "\xef\xbf\xbd" /* U+FFFD */
+
+void file_version(const struct stat *stat, char ret_version[static FILE_VERSION_SIZE]) {
+        const uint64_t facts[] = {
+                stat->st_dev,
+                stat->st_ino,
+                (uint64_t) stat->st_size,
+                (uint64_t) stat->st_mtim.tv_sec,
+                (uint64_t) stat->st_mtim.tv_nsec,
+                (uint64_t) stat->st_ctim.tv_sec,
+                (uint64_t) stat->st_ctim.tv_nsec,
+        };
+        uint8_t digest[SHA256_SIZE];
+        Sha256 hash;
+        sha256_init(&hash);
+        sha256_add(&hash, facts, sizeof(facts));
+        sha256_finish(&hash, digest);
+        for (size_t i = 0; i < FILE_VERSION_SIZE / 2; i++)
+                (void) snprintf(ret_version + 2 * i, 3, "%02x", digest[i]);
+}
+
+Hutch__V1__FileType file_type(mode_t mode) {
+        switch (mode & S_IFMT) {
+        case S_IFREG:
+                return HUTCH__V1__FILE_TYPE__FILE_TYPE_REGULAR;
+        case S_IFDIR:
+                return HUTCH__V1__FILE_TYPE__FILE_TYPE_DIRECTORY;
+        case S_IFLNK:
+                return HUTCH__V1__FILE_TYPE__FILE_TYPE_SYMLINK;
+        case S_IFIFO:
+                return HUTCH__V1__FILE_TYPE__FILE_TYPE_FIFO;
+        case S_IFSOCK:
+                return HUTCH__V1__FILE_TYPE__FILE_TYPE_SOCKET;
+        case S_IFCHR:
+                return HUTCH__V1__FILE_TYPE__FILE_TYPE_CHARACTER_DEVICE;
+        case S_IFBLK:
+                return HUTCH__V1__FILE_TYPE__FILE_TYPE_BLOCK_DEVICE;
+        default:
+                return HUTCH__V1__FILE_TYPE__FILE_TYPE_UNSPECIFIED;
+        }
+}
+
+char *file_text(const char *bytes, size_t len) {
+        char *text = malloc(len * strlen(REPLACEMENT) + 1), *end = text;
+        if (!text)
+                return NULL;
+        for (size_t at = 0; at < len;) {
+                uint32_t ignored;
+                size_t n = utf8_next(bytes + at, len - at, &ignored);
+                if (n > 0)
+                        end = mempcpy(end, bytes + at, n);
+                else
+                        end = mempcpy(end, REPLACEMENT, strlen(REPLACEMENT));
+                at += n > 0 ? n : 1;
+        }
+        *end = '\0';
+        return text;
+}
+
+/* Sets the texts, whatever bytes they are. */
+static int set_texts(FileInfo *info, const char *path, const char *link) {
+        const char *name = strrchr(path, '/') + 1;
+        size_t name_len = strlen(name);
+        info->path = file_text(path, strlen(path));
+        info->name = file_text(name, name_len);
+        if (!info->path || !info->name)
+                return -ENOMEM;
+        info->message.path = info->path;
+        info->message.name = info->name;
+        if (!utf8_valid(name, name_len)) {
+                info->name_bytes = strdup(name);
+                if (!info->name_bytes)
+                        return -ENOMEM;
+                info->message.name_bytes =
+                        (ProtobufCBinaryData){ .data = (uint8_t *) info->name_bytes, .len = name_len };
+        }
+        if (link) {
+                info->symlink_target = file_text(link, strlen(link));
+                if (!info->symlink_target)
+                        return -ENOMEM;
+                info->message.symlink_target = info->symlink_target;
+        }
+        return 0;
+}
+
+int file_info_init(FileInfo *info, const char *path, const struct stat *stat, const char *link) {
+        *info = (FileInfo){ .message = HUTCH__V1__FILE_INFO__INIT, .modify_time = GOOGLE__PROTOBUF__TIMESTAMP__INIT };
+        int r = set_texts(info, path, link);
+        if (r < 0) {
+                file_info_clear(info);
+                return r;
+        }
+        file_version(stat, info->version);
+        info->modify_time.seconds = stat->st_mtim.tv_sec;
+        info->modify_time.nanos = (int32_t) stat->st_mtim.tv_nsec;
+        info->message.type = file_type(stat->st_mode);
+        info->message.size_bytes = S_ISREG(stat->st_mode) || S_ISLNK(stat->st_mode) ? (uint64_t) stat->st_size : 0;
+        info->message.mode = stat->st_mode & 07777;
+        info->message.uid = stat->st_uid;
+        info->message.gid = stat->st_gid;
+        info->message.modify_time = &info->modify_time;
+        info->message.version = info->version;
+        info->message.links = stat->st_nlink;
+        info->message.disk_bytes = (uint64_t) stat->st_blocks * 512;
+        return 0;
+}
+
+void file_info_clear(FileInfo *info) {
+        free(info->path);
+        free(info->name);
+        free(info->name_bytes);
+        free(info->symlink_target);
+        *info = (FileInfo){};
+}
+
+int file_info_init_at(FileInfo *info, const char *path, int folder, const char *name, struct stat *ret_stat) {
+        struct stat st;
+        if (fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+                return -errno;
+
+        char target[PATH_MAX];
+        ssize_t len = S_ISLNK(st.st_mode) ? readlinkat(folder, name, target, sizeof(target) - 1) : 0;
+        if (len < 0)
+                return -errno;
+        target[len] = '\0';
+        if (ret_stat)
+                *ret_stat = st;
+        return file_info_init(info, path, &st, len > 0 ? target : NULL);
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What lives here: the list of the methods. What does not: the methods. */
+
+#include "keeper/file-methods.h"
+
+#define PATH(method) "/hutch.v1.FileService/" method
+
+const FileMethodEntry file_methods[] = {
+        { .path = PATH("StatFile"), .run = file_method_stat },
+        { .path = PATH("ListFiles"), .run = file_method_list },
+        { .path = PATH("MakeDirectory"), .run = file_method_make_directory },
+        { .path = PATH("MoveFile"), .run = file_method_move },
+        { .path = PATH("RemoveFile"), .run = file_method_remove },
+        { .path = PATH("ReadFile"), .run = file_method_read },
+        { .path = PATH("DownloadFile"), .run = file_method_download },
+        { .path = PATH("WriteFile"), .run = file_method_write },
+        { .path = PATH("UploadFile"), .run = file_method_upload },
+};
+const size_t n_file_methods = sizeof(file_methods) / sizeof(*file_methods);

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "keeper/file-worker.h"
+
+/* The methods of hutch.v1.FileService, as workers do them. */
+
+typedef struct FileMethodEntry {
+        const char *path; /* of gRPC */
+        FileMethod run;
+        bool lasts; /* until the caller has enough of it */
+} FileMethodEntry;
+
+extern const FileMethodEntry file_methods[];
+extern const size_t n_file_methods;
+
+int file_method_stat(FileStream *stream, HutchError *err);
+int file_method_list(FileStream *stream, HutchError *err);
+int file_method_make_directory(FileStream *stream, HutchError *err);
+int file_method_move(FileStream *stream, HutchError *err);
+int file_method_remove(FileStream *stream, HutchError *err);
+int file_method_read(FileStream *stream, HutchError *err);
+int file_method_download(FileStream *stream, HutchError *err);
+int file_method_write(FileStream *stream, HutchError *err);
+int file_method_upload(FileStream *stream, HutchError *err);

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What lives here: the worker's end of the socket: messages in, messages out, and whether anybody still waits. What does
+ * not: the process (file-worker.c), and the keeper's end (file-pool.c). */
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "keeper/file-process.h"
+#include "keeper/file-worker.h"
+#include "model/reason.h"
+#include "rpc/protobuf.h"
+
+#define UNPACKED_MAX (9 << 20) /* bytes in memory of a message: as large as any, and what it says */
+
+struct FileStream {
+        int socket;
+        bool is_half_closed;
+        bool is_cancelled; /* or the keeper is gone */
+        uint8_t *buffer;
+        size_t size;
+};
+
+FileStream *file_stream_new(int socket) {
+        FileStream *stream = new0(FileStream, 1);
+        stream->socket = socket;
+        return stream;
+}
+
+FileStream *file_stream_free(FileStream *stream) {
+        if (!stream)
+                return NULL;
+        free(stream->buffer);
+        free(stream);
+        return NULL;
+}
+
+int file_stream_fd(const FileStream *stream) {
+        return stream->socket;
+}
+
+/* ---- Receiving ---- */
+
+static int read_all(FileStream *stream, void *bytes, size_t len) {
+        for (size_t at = 0; at < len;) {
+                ssize_t n = recv(stream->socket, (char *) bytes + at, len - at, MSG_WAITALL);
+                if (n < 0 && errno == EINTR)
+                        continue;
+                if (n <= 0) {
+                        stream->is_cancelled = true;
+                        return -ECANCELED;
+                }
+                at += (size_t) n;
+        }
+        return 0;
+}
+
+static int read_bytes(FileStream *stream, size_t len) {
+        if (len > stream->size) {
+                uint8_t *larger = len <= FILE_FRAME_MAX ? realloc(stream->buffer, len) : NULL;
+                if (!larger) {
+                        stream->is_cancelled = true;
+                        return -ECANCELED;
+                }
+                stream->buffer = larger;
+                stream->size = len;
+        }
+        return read_all(stream, stream->buffer, len);
+}
+
+int file_stream_receive(FileStream *stream, const uint8_t **ret_bytes, size_t *ret_len) {
+        if (stream->is_cancelled)
+                return -ECANCELED;
+        if (stream->is_half_closed)
+                return 0;
+
+        FileFrameHead head;
+        int r = read_all(stream, &head, sizeof(head));
+        if (r >= 0)
+                r = read_bytes(stream, head.len);
+        if (r < 0)
+                return r;
+        stream->is_half_closed = head.kind == FILE_FRAME_HALF_CLOSE;
+        stream->is_cancelled = head.kind == FILE_FRAME_CANCEL;
+        if (head.kind != FILE_FRAME_MESSAGE)
+                return stream->is_cancelled ? -ECANCELED : 0;
+        *ret_bytes = stream->buffer;
+        *ret_len = head.len;
+        return 1;
+}
+
+int file_stream_unpack(FileStream *stream, const ProtobufCMessageDescriptor *type, ProtobufCMessage **ret_message,
+                       HutchError *err) {
+        const uint8_t *bytes;
+        size_t len;
+        int r = file_stream_receive(stream, &bytes, &len);
+        if (r < 0)
+                return r;
+        if (r == 0)
+                return reason_set(err, -EBADMSG, REASON_STREAM_ORDER, "there is no request");
+        r = protobuf_unpack(type, bytes, len, UNPACKED_MAX, ret_message);
+        if (r == -EBADMSG)
+                return reason_set(err, r, REASON_FIELD_INVALID, "the request cannot be decoded");
+        if (r < 0)
+                return reason_set(err, r, REASON_MESSAGE_TOO_LARGE, "the request takes too much memory");
+        return 0;
+}
+
+/* Reads a number of protobuf. Returns its bytes; 0: there is none. */
+static size_t read_varint(const uint8_t *bytes, size_t len, uint64_t *ret_value) {
+        uint64_t value = 0;
+        for (size_t i = 0; i < len && i < 10; i++) {
+                value |= (uint64_t) (bytes[i] & 0x7f) << (7 * i);
+                if (!(bytes[i] & 0x80)) {
+                        *ret_value = value;
+                        return i + 1;
+                }
+        }
+        return 0;
+}
+
+bool file_message_data(const uint8_t *message, size_t len, uint32_t field, const uint8_t **ret_data, size_t *ret_len) {
+        uint64_t tag, data_len;
+        size_t n = read_varint(message, len, &tag);
+        if (n == 0 || tag != ((uint64_t) field << 3 | 2))
+                return false;
+        size_t head = n + read_varint(message + n, len - n, &data_len);
+        if (head == n || data_len != len - head)
+                return false;
+        *ret_data = message + head;
+        *ret_len = data_len;
+        return true;
+}
+
+/* ---- Sending ---- */
+
+bool file_stream_is_cancelled(FileStream *stream) {
+        FileFrameHead head;
+        while (!stream->is_cancelled) {
+                ssize_t n = recv(stream->socket, &head, sizeof(head), MSG_PEEK | MSG_DONTWAIT);
+                if (n < 0 && errno == EINTR)
+                        continue;
+                if (n == 0 || (n < 0 && errno != EAGAIN))
+                        stream->is_cancelled = true;
+                /* A message that nobody asked for yet stays where it is. */
+                else if (n < (ssize_t) sizeof(head) || head.kind == FILE_FRAME_MESSAGE)
+                        break;
+                else if (read_all(stream, &head, sizeof(head)) >= 0 && head.kind == FILE_FRAME_HALF_CLOSE)
+                        stream->is_half_closed = true;
+                else
+                        stream->is_cancelled = true;
+        }
+        return stream->is_cancelled;
+}
+
+static int write_all(FileStream *stream, const void *bytes, size_t len) {
+        for (size_t at = 0; at < len;) {
+                ssize_t n = send(stream->socket, (const char *) bytes + at, len - at, MSG_NOSIGNAL);
+                if (n < 0 && errno == EINTR)
+                        continue;
+                if (n < 0) {
+                        stream->is_cancelled = true;
+                        return -ECANCELED;
+                }
+                at += (size_t) n;
+        }
+        return 0;
+}
+
+int file_stream_send(FileStream *stream, const ProtobufCMessage *message) {
+        size_t len = protobuf_c_message_get_packed_size(message);
+        FileFrameHead head = { .len = (uint32_t) len, .kind = FILE_FRAME_MESSAGE };
+        if (file_stream_is_cancelled(stream))
+                return -ECANCELED;
+        if (len > FILE_FRAME_MAX)
+                return -EMSGSIZE;
+        _cleanup_free_ uint8_t *bytes = malloc(sizeof(head) + len);
+        if (!bytes)
+                return -ENOMEM;
+        memcpy(bytes, &head, sizeof(head));
+        (void) protobuf_c_message_pack(message, bytes + sizeof(head));
+        return write_all(stream, bytes, sizeof(head) + len);
+}
+
+int file_stream_send_data(FileStream *stream, uint32_t field, uint8_t *data, size_t len) {
+        uint8_t prefix[FILE_HEAD];
+        size_t n = sizeof(FileFrameHead);
+        if (file_stream_is_cancelled(stream))
+                return -ECANCELED;
+
+        prefix[n++] = (uint8_t) (field << 3 | 2);
+        for (size_t left = len;; left >>= 7) {
+                prefix[n++] = (uint8_t) ((left & 0x7f) | (left > 0x7f ? 0x80 : 0));
+                if (left <= 0x7f)
+                        break;
+        }
+        FileFrameHead head = { .len = (uint32_t) (n - sizeof(head) + len), .kind = FILE_FRAME_MESSAGE };
+        memcpy(prefix, &head, sizeof(head));
+        memcpy(data - n, prefix, n);
+        return write_all(stream, data - n, n + len);
+}
+
+/* ---- The frames around a call ---- */
+
+int file_stream_begin(FileStream *stream, FileBegin *ret_begin) {
+        stream->is_half_closed = stream->is_cancelled = false;
+        for (;;) {
+                /* What was on its way when the last call ended is skipped. */
+                FileFrameHead head;
+                int r = read_all(stream, &head, sizeof(head));
+                if (r >= 0)
+                        r = read_bytes(stream, head.len);
+                if (r < 0)
+                        return r;
+                if (head.kind == FILE_FRAME_BEGIN && head.len == sizeof(*ret_begin)) {
+                        memcpy(ret_begin, stream->buffer, sizeof(*ret_begin));
+                        return 0;
+                }
+        }
+}
+
+int file_stream_end(FileStream *stream, int r, const HutchError *err, bool is_last) {
+        HutchError unset = {};
+        if (r < 0 && err->error == 0) {
+                reason_set(&unset, r, reason_from_errno(r), "the file work failed: %s", strerror(-r));
+                err = &unset;
+        }
+        FileEnd end = { .is_last = is_last };
+        const char *message = "";
+        if (r < 0) {
+                end.code = err->code;
+                end.error = err->error;
+                end.n_pairs = err->n_pairs;
+                memcpy(end.reason, err->reason, sizeof(end.reason));
+                memcpy(end.pairs, err->pairs, sizeof(end.pairs));
+                message = error_message(err);
+        }
+        size_t len = strnlen(message, ERROR_MESSAGE_MAX);
+        FileFrameHead head = { .len = (uint32_t) (sizeof(end) + len), .kind = FILE_FRAME_END };
+        uint8_t bytes[sizeof(head) + sizeof(end) + ERROR_MESSAGE_MAX];
+        memcpy(bytes, &head, sizeof(head));
+        memcpy(bytes + sizeof(head), &end, sizeof(end));
+        memcpy(bytes + sizeof(head) + sizeof(end), message, len);
+        error_clear(&unset);
+
+        /* What a call needed is not kept for the next. */
+        free(stream->buffer);
+        stream->buffer = NULL;
+        stream->size = 0;
+        return write_all(stream, bytes, sizeof(head) + sizeof(end) + len);
+}
