@@ -32,21 +32,23 @@
 
 #define PAGE_MAX 1000
 #define DEPTH_MAX 64
-#define BYTES_MAX (3 << 20) /* of a page's entries: an answer is no larger than any message */
-#define BELOW_MAX (DEPTH_MAX * (NAME_MAX + 1))
-#define ASK_EVERY 256 /* names, whether anybody still waits */
+#define BYTES_MAX (3 << 20)           /* of a page's entries: an answer is no larger than any message */
+#define BELOW_MAX PAGE_TOKEN_LAST_MAX /* bytes of a path below the folder: DEPTH_MAX names and slashes */
+#define ASK_EVERY 256                 /* names, whether anybody still waits */
+
+_Static_assert(BELOW_MAX >= DEPTH_MAX * (NAME_MAX + 1), "there is room for the longest path");
 
 typedef struct Listing {
         FileStream *stream;
         const Hutch__V1__ListFilesRequest *request;
         char *folder; /* its path, and a '/' */
-        size_t folder_len;
         size_t page_size;
         unsigned depth_max;
         uint64_t began;
         bool is_changed;
 
         FileInfo *infos; /* @page_size of them */
+        Hutch__V1__FileInfo **files;
         size_t n_infos, n_bytes;
         bool has_more;
         char last[BELOW_MAX + 1];  /* the path of the last one, below the folder */
@@ -58,6 +60,7 @@ static void listing_clear(Listing *listing) {
         for (size_t i = 0; i < listing->n_infos; i++)
                 file_info_clear(&listing->infos[i]);
         free(listing->infos);
+        free(listing->files);
         free(listing->folder);
 }
 
@@ -191,7 +194,7 @@ static int list_dir(Listing *listing, DIR *dir, unsigned depth, const char *afte
 }
 
 /* Lists what is in the folder @fd, which is taken over, after @after. At most DEPTH_MAX calls within each other. */
-static int list_folder(Listing *listing, int fd, unsigned depth, const char *after) { /* NOLINT(misc-no-recursion) */
+static int list_folder(Listing *listing, int fd, unsigned depth, const char *after) {
         struct stat st;
         DIR *dir = fdopendir(fd);
         if (!dir) {
@@ -232,7 +235,7 @@ static int take_token(Listing *listing, PageToken *token, HutchError *err) {
         int r = page_token_read(text, &given);
         if (r == -ENOMEM)
                 return file_fail(err, r, "list", listing->request->path);
-        if (r >= 0 && given.question == token->question && strlen(given.last) <= BELOW_MAX) {
+        if (r >= 0 && given.question == token->question) {
                 listing->is_changed = memcmp(given.version, token->version, sizeof(token->version)) != 0;
                 listing->began = given.began;
                 *token = given;
@@ -245,13 +248,10 @@ static int take_token(Listing *listing, PageToken *token, HutchError *err) {
 
 static int send_page(Listing *listing, PageToken *token, HutchError *err) {
         Hutch__V1__ListFilesResponse response = HUTCH__V1__LIST_FILES_RESPONSE__INIT;
-        _cleanup_free_ Hutch__V1__FileInfo **files = try_new0(Hutch__V1__FileInfo *, listing->n_infos + 1);
         _cleanup_free_ char *next = NULL;
-        if (!files)
-                return file_fail(err, -ENOMEM, "list", listing->request->path);
         for (size_t i = 0; i < listing->n_infos; i++)
-                files[i] = &listing->infos[i].message;
-        response.files = files;
+                listing->files[i] = &listing->infos[i].message;
+        response.files = listing->files;
         response.n_files = listing->n_infos;
         response.changed = listing->is_changed;
         if (listing->has_more) {
@@ -275,9 +275,10 @@ static int listing_init(Listing *listing, FileStream *stream, const Hutch__V1__L
         listing->depth_max = request->depth == 0 ? 1 : request->depth < DEPTH_MAX ? request->depth : DEPTH_MAX;
         listing->began = clock_realtime_ns();
         listing->infos = try_new0(FileInfo, listing->page_size);
+        listing->files = try_new0(Hutch__V1__FileInfo *, listing->page_size);
         if (asprintf(&listing->folder, "%s%s", request->path, len > 0 && request->path[len - 1] == '/' ? "" : "/") < 0)
                 listing->folder = NULL;
-        return listing->infos && listing->folder ? 0 : -ENOMEM;
+        return listing->infos && listing->files && listing->folder ? 0 : -ENOMEM;
 }
 
 int file_method_list(FileStream *stream, HutchError *err) {

@@ -98,22 +98,18 @@ static int check_path(const char *text, char **ret_path, bool *ret_directory, Hu
         return path_resolve(text, strlen(text), &context, ret_path, ret_directory, err);
 }
 
-static int open_checked(const char *text, int flags, char **ret_path, HutchError *err) {
+static int open_checked(const char *text, int flags, HutchError *err) {
         _cleanup_free_ char *path = NULL;
         bool directory;
         int r = check_path(text, &path, &directory, err);
         if (r < 0)
                 return r;
         int fd = open_in_root(path, flags | (directory ? O_DIRECTORY : 0));
-        if (fd < 0)
-                return file_fail(err, fd, "open", path);
-        *ret_path = TAKE_PTR(path);
-        return fd;
+        return fd < 0 ? file_fail(err, fd, "open", path) : fd;
 }
 
 int file_open_path(const char *path, int *ret_fd, HutchError *err) {
-        _cleanup_free_ char *checked = NULL;
-        int fd = open_checked(path, O_PATH, &checked, err);
+        int fd = open_checked(path, O_PATH, err);
         if (fd < 0)
                 return fd;
         *ret_fd = fd;
@@ -121,8 +117,7 @@ int file_open_path(const char *path, int *ret_fd, HutchError *err) {
 }
 
 int file_open_folder(const char *path, int *ret_fd, HutchError *err) {
-        _cleanup_free_ char *checked = NULL;
-        int fd = open_checked(path, O_RDONLY | O_DIRECTORY, &checked, err);
+        int fd = open_checked(path, O_RDONLY | O_DIRECTORY, err);
         if (fd < 0)
                 return fd;
         *ret_fd = fd;
@@ -130,13 +125,12 @@ int file_open_folder(const char *path, int *ret_fd, HutchError *err) {
 }
 
 int file_open_regular(const char *path, int *ret_fd, struct stat *ret_stat, HutchError *err) {
-        _cleanup_free_ char *checked = NULL;
-        _cleanup_close_ int fd = open_checked(path, O_PATH, &checked, err);
+        _cleanup_close_ int fd = open_checked(path, O_PATH, err);
         if (fd < 0)
                 return fd;
         int file = open_again(fd, ret_stat);
         if (file < 0)
-                return file_fail(err, file, "read", checked);
+                return file_fail(err, file, "read", path);
         *ret_fd = file;
         return 0;
 }
@@ -208,7 +202,7 @@ int file_place_open(const char *path, bool make_parents, FilePlace *ret_place, H
         if (place.folder < 0)
                 return file_fail(err, place.folder, "open the folder of", place.path);
         *ret_place = place;
-        place = (FilePlace){ .folder = -1 };
+        place.path = NULL;
         return 0;
 }
 

@@ -333,11 +333,11 @@ static int start_process(FilePool *pool, const char *user_name, FileProcess *ret
         return file_process_start(pool->sandbox, pool->group, user_name, ret_process, err);
 }
 
-static int worker_new(FilePool *pool, const char *user_name, FileWorker **ret_worker, HutchError *err) {
+/* NULL: @err says why not. */
+static FileWorker *worker_new(FilePool *pool, const char *user_name, HutchError *err) {
         FileProcess process;
-        int r = start_process(pool, user_name, &process, err);
-        if (r < 0)
-                return r;
+        if (start_process(pool, user_name, &process, err) < 0)
+                return NULL;
 
         FileWorker *worker = new0(FileWorker, 1);
         *worker = (FileWorker){ .next = pool->first, .at = &pool->first, .pool = pool, .process = process };
@@ -352,13 +352,13 @@ static int worker_new(FilePool *pool, const char *user_name, FileWorker **ret_wo
                 worker->write_watch = watch_new(pool->loop, worker->write_fd, UV_WRITABLE, on_writable, worker);
         if (worker->write_watch)
                 worker->read_watch = watch_new(pool->loop, process.socket, UV_READABLE, on_readable, worker);
-        if (!worker->read_watch) {
+        if (!worker->write_watch || !worker->read_watch) {
                 worker_free(worker);
-                return reason_set(err, -EMFILE, REASON_HOST_EXHAUSTED, "cannot wait for a file worker");
+                reason_set(err, -EMFILE, REASON_HOST_EXHAUSTED, "cannot wait for a file worker");
+                return NULL;
         }
         watch_set_active(worker->write_watch, false);
-        *ret_worker = worker;
-        return 0;
+        return worker;
 }
 
 int file_pool_take(FilePool *pool, const char *user_name, size_t method, void *user, FileWorker **ret_worker,
@@ -368,10 +368,11 @@ int file_pool_take(FilePool *pool, const char *user_name, size_t method, void *u
         if (pool->n_busy == FILE_WORKERS_MAX)
                 return -EAGAIN;
         FileWorker *worker = find_idle(pool, user_name);
-        int r = worker ? 0 : worker_new(pool, user_name, &worker, err);
-        if (r < 0)
-                /* With as many processes as the sandbox may have, those at work make room when they are done. */
-                return r == -EAGAIN && pool->n_busy == 0 ? -EBUSY : r;
+        if (!worker)
+                worker = worker_new(pool, user_name, err);
+        /* With as many processes as the sandbox may have, those at work make room when they are done. */
+        if (!worker)
+                return err->error == EAGAIN && pool->n_busy > 0 ? -EAGAIN : -EBUSY;
 
         pool->n_idle--;
         pool->n_busy++;
@@ -387,7 +388,9 @@ int file_pool_take(FilePool *pool, const char *user_name, size_t method, void *u
 
 void file_pool_end(FilePool *pool, const HutchError *err) {
         pool->is_ended = true;
-        while (pool->first)
-                worker_fail(pool->first, err);
+        for (FileWorker *worker = pool->first, *next; worker; worker = next) {
+                next = worker->next;
+                worker_fail(worker, err);
+        }
         pool->group = exec_group_free(pool->group);
 }

@@ -39,7 +39,7 @@ FilePool *file_pool_new(uv_loop_t *loop, KeptSandbox *sandbox, const FilePoolEve
 
 /* Has a worker begin. -EAGAIN: as many are at work as there can be; try again when one has ended. */
 int file_pool_take(FilePool *pool, const char *user_name, size_t method, void *user, FileWorker **ret_worker,
-                   HutchError *err) __attribute__((nonnull(1, 2, 4, 5)));
+                   HutchError *err) __attribute__((nonnull));
 
 /* Sends a frame. Returns whether it is on its way; else it waits, and `taken` will be told. */
 bool file_worker_send(FileWorker *worker, FileFrameKind kind, const void *bytes, size_t len)

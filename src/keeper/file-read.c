@@ -169,9 +169,7 @@ int file_method_download(FileStream *stream, HutchError *err) {
         if (r < 0)
                 return r;
 
-        _cleanup_free_ uint8_t *buffer = malloc(FILE_HEAD + FILE_CHUNK);
-        if (!buffer)
-                return file_fail(err, -ENOMEM, "read", request->path);
+        static uint8_t buffer[FILE_HEAD + FILE_CHUNK];
         for (;;) {
                 ssize_t len = source_read(&source, buffer + FILE_HEAD, FILE_CHUNK, err);
                 if (len <= 0)

@@ -10,6 +10,7 @@
 #include "rpc/base64.h"
 
 #define FORM 1 /* changes whenever what follows does */
+#define TEXT_MAX (PAGE_TOKEN_LAST_MAX * 4 / 3 + 128)
 
 typedef struct __attribute__((packed)) Head {
         uint8_t form;
@@ -25,14 +26,12 @@ static void replace(char *text, size_t len, char from, char to) {
 
 char *page_token_write(const PageToken *token) {
         Head head = { .form = FORM, .question = token->question, .began = token->began };
-        size_t last_len = strlen(token->last), len = sizeof(head) + last_len;
-        _cleanup_free_ uint8_t *bytes = malloc(len);
-        size_t text_len = base64_encoded_len(len);
-        char *text = malloc(text_len + 1);
-        if (!bytes || !text) {
-                free(text);
+        size_t last_len = strlen(token->last), len = sizeof(head) + last_len, text_len = base64_encoded_len(len);
+        /* The bytes stand behind the text. */
+        char *text = malloc(text_len + 1 + len);
+        if (!text)
                 return NULL;
-        }
+        char *bytes = text + text_len + 1;
         memcpy(head.version, token->version, sizeof(head.version));
         memcpy(bytes, &head, sizeof(head));
         memcpy(bytes + sizeof(head), token->last, last_len);
@@ -44,14 +43,12 @@ char *page_token_write(const PageToken *token) {
 }
 
 int page_token_read(const char *text, PageToken *ret_token) {
+        char standard[TEXT_MAX], bytes[TEXT_MAX] = "";
         size_t text_len = strlen(text), len = base64_decoded_len(text, text_len);
         /* Its own alphabet only, and no padding. */
-        if (len <= sizeof(Head) || strpbrk(text, "+/="))
+        if (text_len >= TEXT_MAX || len <= sizeof(Head) || strpbrk(text, "+/="))
                 return -EINVAL;
-        _cleanup_free_ char *standard = strdup(text);
-        _cleanup_free_ char *bytes = calloc(1, text_len + 1);
-        if (!standard || !bytes)
-                return -ENOMEM;
+        memcpy(standard, text, text_len);
         replace(standard, text_len, '-', '+');
         replace(standard, text_len, '_', '/');
         if (base64_decode(standard, text_len, bytes) < 0)
@@ -60,12 +57,13 @@ int page_token_read(const char *text, PageToken *ret_token) {
         Head head;
         memcpy(&head, bytes, sizeof(head));
         const char *last = bytes + sizeof(head);
-        if (head.form != FORM || strlen(last) != len - sizeof(head))
+        if (head.form != FORM || strlen(last) != len - sizeof(head) || strlen(last) > PAGE_TOKEN_LAST_MAX)
                 return -EINVAL;
-        PageToken token = { .question = head.question, .began = head.began, .last = strdup(last) };
-        if (!token.last)
+        ret_token->last = strdup(last);
+        if (!ret_token->last)
                 return -ENOMEM;
-        memcpy(token.version, head.version, sizeof(token.version));
-        *ret_token = token;
+        ret_token->question = head.question;
+        ret_token->began = head.began;
+        memcpy(ret_token->version, head.version, sizeof(head.version));
         return 0;
 }
