@@ -39,6 +39,7 @@ typedef struct FileEnd {
         int32_t code; /* StatusCode */
         int32_t error;
         uint32_t is_last; /* the worker ends, too */
+        uint32_t is_kept; /* what came of an upload is still there */
         uint32_t n_pairs;
         char reason[ERROR_REASON_MAX + 1];
         ErrorPair pairs[ERROR_PAIRS_MAX];

@@ -7,7 +7,7 @@
 #define PATH(method) "/hutch.v1.FileService/" method
 
 const FileMethodEntry file_methods[] = {
-        { .path = PATH("StatFile"), .run = file_method_stat },
+        { .path = PATH("StatFile"), .run = file_method_stat, .upload_use = FILE_UPLOAD_TOLD },
         { .path = PATH("ListFiles"), .run = file_method_list },
         { .path = PATH("MakeDirectory"), .run = file_method_make_directory },
         { .path = PATH("MoveFile"), .run = file_method_move },
@@ -15,6 +15,6 @@ const FileMethodEntry file_methods[] = {
         { .path = PATH("ReadFile"), .run = file_method_read },
         { .path = PATH("DownloadFile"), .run = file_method_download },
         { .path = PATH("WriteFile"), .run = file_method_write },
-        { .path = PATH("UploadFile"), .run = file_method_upload },
+        { .path = PATH("UploadFile"), .run = file_method_upload, .upload_use = FILE_UPLOAD_WRITTEN },
 };
 const size_t n_file_methods = sizeof(file_methods) / sizeof(*file_methods);

@@ -8,9 +8,17 @@
 
 /* The methods of hutch.v1.FileService, as workers do them. */
 
+/* What a method has to do with uploads that can be resumed. */
+typedef enum FileUploadUse {
+        FILE_UPLOAD_NOT_USED,
+        FILE_UPLOAD_WRITTEN,
+        FILE_UPLOAD_TOLD,
+} FileUploadUse;
+
 typedef struct FileMethodEntry {
         const char *path; /* of gRPC */
         FileMethod run;
+        FileUploadUse upload_use;
         bool lasts; /* until the caller has enough of it */
 } FileMethodEntry;
 

@@ -113,7 +113,7 @@ static void worker_fail(FileWorker *worker, const HutchError *err) {
         void *user = worker->user;
         worker_free(worker);
         if (was_busy)
-                events->ended(user, err);
+                events->ended(user, err, true);
 }
 
 static void worker_lost(FileWorker *worker) {
@@ -134,10 +134,10 @@ static void on_alarm(void *user) {
 }
 
 /* The call is over: the worker waits for another, or goes. */
-static void worker_end_call(FileWorker *worker, bool is_last, const HutchError *err) {
+static void worker_end_call(FileWorker *worker, const FileEnd *end, const HutchError *err) {
         FilePool *pool = worker->pool;
         void *user = worker->user;
-        if (is_last || worker->out || pool->n_idle == IDLE_MAX)
+        if (end->is_last || worker->out || pool->n_idle == IDLE_MAX)
                 worker_free(worker);
         else {
                 pool->n_busy--;
@@ -146,7 +146,7 @@ static void worker_end_call(FileWorker *worker, bool is_last, const HutchError *
                 worker->user = NULL;
                 alarm_set(worker->alarm, IDLE_TIME);
         }
-        pool->events->ended(user, err);
+        pool->events->ended(user, err, end->is_kept);
 }
 
 /* ---- What it says ---- */
@@ -164,7 +164,7 @@ static void take_end(FileWorker *worker) {
         message = xstrndup((const char *) worker->in + sizeof(end), worker->head.len - sizeof(end));
         worker->in = (free(worker->in), NULL);
         if (end.code == STATUS_OK) {
-                worker_end_call(worker, end.is_last, NULL);
+                worker_end_call(worker, &end, NULL);
                 return;
         }
 
@@ -172,7 +172,7 @@ static void take_end(FileWorker *worker) {
         for (unsigned i = 0; i < end.n_pairs && i < ERROR_PAIRS_MAX; i++)
                 error_add_pair(&err, end.pairs[i].key, "%.*s", (int) sizeof(end.pairs[i].value) - 1,
                                end.pairs[i].value);
-        worker_end_call(worker, end.is_last, &err);
+        worker_end_call(worker, &end, &err);
 }
 
 /* A frame is whole. Returns whether the worker is there and may be read from. */

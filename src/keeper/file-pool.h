@@ -29,8 +29,9 @@ typedef struct FilePoolEvents {
         void (*message)(void *user, uint8_t *message, size_t len);
         /* All that was sent is on its way. */
         void (*taken)(void *user);
-        /* The call is over; @err: with an error, else NULL. */
-        void (*ended)(void *user, const HutchError *err);
+        /* The call is over; @err: with an error, else NULL. @is_kept: what came of an upload may be
+         * there still. */
+        void (*ended)(void *user, const HutchError *err, bool is_kept);
 } FilePoolEvents;
 
 /* A pool for @sandbox, which outlives it until file_pool_end(). */

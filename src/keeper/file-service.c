@@ -9,22 +9,29 @@
 #include "keeper/file-service.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/strings.h"
+#include "contract/hutch/v1/file.pb-c.h"
 #include "keeper/file-methods.h"
 #include "keeper/file-pool.h"
 #include "keeper/file-requests.h"
+#include "keeper/file-uploads.h"
 #include "keeper/keeper.h"
+#include "keeper/loop.h"
 #include "model/reason.h"
 #include "rpc/call.h"
 #include "rpc/metadata.h"
+#include "rpc/protobuf.h"
 
 #define WAITING_MAX 1024               /* calls that wait for a worker */
 #define LASTING_MAX 32                 /* calls that go on until their callers have enough */
 #define ANSWER_MAX ((size_t) 64 << 10) /* bytes of an answer that is remembered */
+#define FIRST_MAX (1 << 20)            /* bytes in memory of a first message that the keeper itself looks at */
+#define COLLECT_RETRY (60 * NSEC_PER_SEC)
 
 typedef struct FileCall FileCall;
 
@@ -36,10 +43,16 @@ struct FileCall {
         FileWorker *worker; /* NULL: it has none yet, or no longer */
         bool all_came;      /* the peer has sent everything */
         bool is_queued;     /* it waits for a worker */
+        bool is_begun;      /* its worker has its first message */
 
         FileRequest *request; /* that it does; NULL: it has no name, or somebody else does it */
         uint8_t *answer;      /* to be remembered */
         size_t answer_len;
+        FileUpload *upload; /* that it writes */
+        uint8_t *held;      /* its first message, while another call ends that writes the same upload */
+        size_t held_len;
+        FileCall *waiters; /* who wait for that */
+
         FileCall *followers;  /* who wait for its answer */
         FileCall *next, **at; /* in the list that it waits in; @at is NULL when it does not */
 };
@@ -48,7 +61,9 @@ struct FileService {
         Keeper *keeper;
         FilePool *pool;
         FileRequests *requests;
-        FileCall *first; /* of those that wait for a worker */
+        FileUploads *uploads;
+        Alarm *upload_alarm; /* at which the next of them expires */
+        FileCall *first;     /* of those that wait for a worker */
         size_t n_queued, n_lasting;
         struct MethodContext {
                 FileService *service;
@@ -58,6 +73,7 @@ struct FileService {
 };
 
 static void call_begin(FileCall *file);
+static int worker_take(FileCall *file, HutchError *err);
 
 /* ---- Lists ---- */
 
@@ -104,6 +120,7 @@ static void file_call_free(FileCall *file) {
         file->service->n_lasting -= file_methods[file->method].lasts;
         free(file->user_name);
         free(file->answer);
+        free(file->held);
         free(file);
 }
 
@@ -167,6 +184,181 @@ static void queue_run(FileService *service) {
         }
 }
 
+/* ---- Uploads that can be resumed ---- */
+
+static void uploads_schedule(FileService *service) {
+        const FileUpload *first = file_uploads_first(service->uploads);
+        uint64_t now = clock_realtime_ns();
+        if (!first)
+                alarm_set(service->upload_alarm, UINT64_MAX);
+        else
+                alarm_set(service->upload_alarm, first->expires > now ? first->expires - now : 0);
+}
+
+/* Has what came of @upload removed, by a call that nobody made. */
+static int collect(FileService *service, const FileUpload *upload) {
+        _cleanup_(error_clear) HutchError err = {};
+        _cleanup_free_ char *path = NULL;
+        _cleanup_free_ uint8_t *message = NULL;
+        char name[FILE_UPLOAD_NAME_SIZE];
+        size_t len, method = 0;
+        while (file_methods[method].run != file_method_remove)
+                method++;
+        file_upload_name(upload->id, name);
+        if (asprintf(&path, "%.*s/%s", (int) (strrchr(upload->path, '/') - upload->path), upload->path, name) < 0)
+                abort();
+        Hutch__V1__RemoveFileRequest request = HUTCH__V1__REMOVE_FILE_REQUEST__INIT;
+        request.path = path;
+        request.ignore_missing = true;
+        int r = protobuf_pack(&request.base, &message, &len);
+        if (r < 0)
+                return r;
+
+        FileCall *file = new0(FileCall, 1);
+        *file = (FileCall){ .service = service, .method = method, .user_name = xstrdup(upload->user_name) };
+        r = worker_take(file, &err);
+        if (r < 0) {
+                file_call_free(file);
+                return r;
+        }
+        (void) file_worker_send(file->worker, FILE_FRAME_MESSAGE, message, len);
+        (void) file_worker_send(file->worker, FILE_FRAME_HALF_CLOSE, NULL, 0);
+        return 0;
+}
+
+static void on_upload_alarm(void *user) {
+        FileService *service = user;
+        FileUpload *upload = file_uploads_first(service->uploads);
+        if (upload && upload->expires <= clock_realtime_ns()) {
+                if (collect(service, upload) < 0) {
+                        alarm_set(service->upload_alarm, COLLECT_RETRY);
+                        return;
+                }
+                file_uploads_remove(service->uploads, upload);
+                file_uploads_save(service->uploads);
+        }
+        uploads_schedule(service);
+}
+
+static int no_upload(HutchError *err) {
+        return reason_set(err, -ENOENT, REASON_UPLOAD_NOT_FOUND, "there is no such upload, or no longer");
+}
+
+/* Enters an upload that is about to be written into the list. -EAGAIN: another call that writes it has to end first. */
+static int upload_enter(FileCall *file, const Hutch__V1__UploadFileHeader *header, FileCall **ret_other,
+                        HutchError *err) {
+        FileUploads *uploads = file->service->uploads;
+        FileUpload *upload = file_uploads_find(uploads, header->upload_id);
+        if (upload && upload->runner) {
+                FileCall *other = upload->runner;
+                if (other->call)
+                        return reason_set(err, -EBUSY, REASON_FILE_BUSY, "an upload of that id is under way");
+                *ret_other = other;
+                return -EAGAIN;
+        }
+        if (!upload && header->resume_offset > 0)
+                return no_upload(err);
+        if (upload && !str_equal(upload->path, header->path))
+                return reason_set(err, -EINVAL, REASON_FIELD_CONFLICT, "the upload of that id is one to another path");
+        if (!upload)
+                upload = file_uploads_add(uploads, header->upload_id, file->user_name, header->path);
+        if (!upload) {
+                reason_set(err, -EMFILE, REASON_QUOTA_EXCEEDED, "too many uploads were begun in this sandbox");
+                return reason_add_limit(err, "uploads", FILE_UPLOADS_MAX, -EMFILE);
+        }
+        upload->runner = file;
+        upload->expires = clock_realtime_ns() + FILE_UPLOAD_TIME;
+        file->upload = upload;
+        file_uploads_save(uploads);
+        return 0;
+}
+
+static void upload_leave(FileCall *file, const HutchError *err, bool is_kept) {
+        FileService *service = file->service;
+        FileUpload *upload = TAKE_PTR(file->upload);
+        if (!upload)
+                return;
+        upload->runner = NULL;
+        upload->expires = clock_realtime_ns() + FILE_UPLOAD_TIME;
+        if (!err || !is_kept)
+                file_uploads_remove(service->uploads, upload);
+        file_uploads_save(service->uploads);
+        uploads_schedule(service);
+}
+
+/* Puts the path of an upload into the question about it. */
+static int upload_name(FileCall *file, Hutch__V1__StatFileRequest *request, uint8_t **ret_message, size_t *ret_len,
+                       FileCall **ret_other, HutchError *err) {
+        const FileUpload *upload = file_uploads_find(file->service->uploads, request->upload_id);
+        if (!upload)
+                return no_upload(err);
+        if (upload->runner && !((FileCall *) upload->runner)->call) {
+                *ret_other = upload->runner;
+                return -EAGAIN;
+        }
+        char *path = request->path;
+        request->path = upload->path;
+        int r = protobuf_pack(&request->base, ret_message, ret_len);
+        request->path = path;
+        return r < 0 ? reason_set(err, r, REASON_HOST_EXHAUSTED, "no memory for the request") : 0;
+}
+
+/* Looks whether the first message of a call is about an upload. @ret_message is what to send instead, or NULL. */
+static int upload_look(FileCall *file, const uint8_t *message, size_t len, uint8_t **ret_message, size_t *ret_len,
+                       FileCall **ret_other, HutchError *err) {
+        bool is_written = file_methods[file->method].upload_use == FILE_UPLOAD_WRITTEN;
+        _cleanup_(protobuf_freep) ProtobufCMessage *unpacked = NULL;
+        /* What cannot be read the worker refuses. */
+        if (protobuf_unpack(is_written ? &hutch__v1__upload_file_request__descriptor
+                                       : &hutch__v1__stat_file_request__descriptor,
+                            message, len, FIRST_MAX, &unpacked) < 0)
+                return 0;
+        if (is_written) {
+                const Hutch__V1__UploadFileRequest *request = (const Hutch__V1__UploadFileRequest *) unpacked;
+                if (request->item_case != HUTCH__V1__UPLOAD_FILE_REQUEST__ITEM_HEADER || !*request->header->upload_id)
+                        return 0;
+                return upload_enter(file, request->header, ret_other, err);
+        }
+        Hutch__V1__StatFileRequest *request = (Hutch__V1__StatFileRequest *) unpacked;
+        return *request->upload_id ? upload_name(file, request, ret_message, ret_len, ret_other, err) : 0;
+}
+
+/* ---- What goes to its worker ---- */
+
+static void relay(FileCall *file, const uint8_t *message, size_t len) {
+        file->is_begun = true;
+        if (file_worker_send(file->worker, FILE_FRAME_MESSAGE, message, len))
+                call_read(file->call);
+        if (file->all_came)
+                (void) file_worker_send(file->worker, FILE_FRAME_HALF_CLOSE, NULL, 0);
+}
+
+static void relay_first(FileCall *file, const uint8_t *message, size_t len) {
+        _cleanup_(error_clear) HutchError err = {};
+        _cleanup_free_ uint8_t *other_message = NULL;
+        FileCall *other = NULL;
+        int r = upload_look(file, message, len, &other_message, &len, &other, &err);
+        if (r == -EAGAIN) {
+                file->held = new0(uint8_t, len + 1);
+                memcpy(file->held, message, len);
+                file->held_len = len;
+                list_add(file, &other->waiters);
+        } else if (r < 0)
+                call_fail(file->call, &err);
+        else
+                relay(file, other_message ? other_message : message, len);
+}
+
+/* The upload that others wait for is theirs. */
+static void waiters_go_on(FileCall *file) {
+        while (file->waiters) {
+                FileCall *waiter = file->waiters;
+                _cleanup_free_ uint8_t *held = TAKE_PTR(waiter->held);
+                list_remove(waiter);
+                relay_first(waiter, held, waiter->held_len);
+        }
+}
+
 /* ---- What its worker says ---- */
 
 static void on_worker_message(void *user, uint8_t *message, size_t len) {
@@ -192,10 +384,13 @@ static void on_worker_taken(void *user) {
                 call_read(file->call);
 }
 
-static void on_worker_ended(void *user, const HutchError *err) {
+static void on_worker_ended(void *user, const HutchError *err, bool is_kept) {
         FileCall *file = user;
         FileService *service = file->service;
         file->worker = NULL;
+        stop_waiting(file);
+        upload_leave(file, err, is_kept);
+        waiters_go_on(file);
         request_end(file, err);
         answer(file, err);
         if (!file->call)
@@ -213,14 +408,18 @@ static const FilePoolEvents pool_events = {
 
 static void on_call_message(Call *call, const uint8_t *message, size_t len) {
         FileCall *file = call_user(call);
-        if (file->worker && file_worker_send(file->worker, FILE_FRAME_MESSAGE, message, len))
-                call_read(call);
+        if (!file->worker)
+                return;
+        if (file->is_begun || file_methods[file->method].upload_use == FILE_UPLOAD_NOT_USED)
+                relay(file, message, len);
+        else
+                relay_first(file, message, len);
 }
 
 static void on_call_half_closed(Call *call) {
         FileCall *file = call_user(call);
         file->all_came = true;
-        if (file->worker)
+        if (file->worker && !file->held)
                 (void) file_worker_send(file->worker, FILE_FRAME_HALF_CLOSE, NULL, 0);
 }
 
@@ -235,12 +434,11 @@ static void on_call_ended(Call *call, CallEnd how) {
         _cleanup_(error_clear) HutchError err = {};
         (void) how;
         file->call = NULL;
+        stop_waiting(file);
         if (file->worker) {
                 file_worker_cancel(file->worker);
                 return;
         }
-        /* It waited, or has its answer. */
-        stop_waiting(file);
         reason_set(&err, -ECANCELED, REASON_CALL_CANCELLED, "the call was cancelled");
         request_end(file, &err);
         file_call_free(file);
@@ -274,15 +472,21 @@ static int too_many(HutchError *err, const char *limit, uint64_t value) {
         return reason_add_limit(err, limit, value, -EMFILE);
 }
 
+static int worker_take(FileCall *file, HutchError *err) {
+        FileService *service = file->service;
+        int r = check_state(service, err);
+        if (r < 0)
+                return r;
+        if (!service->pool)
+                service->pool = file_pool_new(service->keeper->loop, service->keeper->sandbox, &pool_events);
+        return file_pool_take(service->pool, file->user_name, file->method, file, &file->worker, err);
+}
+
 /* Has a worker do it, now or when there is one. */
 static void call_begin(FileCall *file) {
         FileService *service = file->service;
         _cleanup_(error_clear) HutchError err = {};
-        int r = check_state(service, &err);
-        if (r >= 0 && !service->pool)
-                service->pool = file_pool_new(service->keeper->loop, service->keeper->sandbox, &pool_events);
-        if (r >= 0)
-                r = file_pool_take(service->pool, file->user_name, file->method, file, &file->worker, &err);
+        int r = worker_take(file, &err);
         if (r == -EAGAIN && service->n_queued < WAITING_MAX) {
                 queue_add(file);
                 return;
@@ -350,6 +554,8 @@ FileService *file_service_new(Keeper *keeper) {
         FileService *service = new0(FileService, 1);
         service->keeper = keeper;
         service->requests = file_requests_new();
+        service->uploads = file_uploads_open(keeper->owner.output_folder, clock_realtime_ns());
+        service->upload_alarm = alarm_new(keeper->loop, on_upload_alarm, service);
         service->contexts = new0(struct MethodContext, n_file_methods);
         service->methods = new0(Method, n_file_methods);
         for (size_t i = 0; i < n_file_methods; i++) {
@@ -366,6 +572,8 @@ int file_service_add_methods(FileService *service, MethodTable *table) {
 
 void file_service_keeper_changed(FileService *service) {
         _cleanup_(error_clear) HutchError err = {};
+        if (service->keeper->state == KEEPER_RUNNING)
+                uploads_schedule(service);
         if (service->keeper->state == KEEPER_RUNNING || service->keeper->state == KEEPER_PAUSED || !service->pool)
                 return;
         (void) wrong_state(service, &err);

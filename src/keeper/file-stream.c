@@ -21,6 +21,7 @@ struct FileStream {
         int socket;
         bool is_half_closed;
         bool is_cancelled; /* or the keeper is gone */
+        bool is_kept;      /* an upload is */
         uint8_t *buffer;
         size_t size;
 };
@@ -37,6 +38,10 @@ FileStream *file_stream_free(FileStream *stream) {
         free(stream->buffer);
         free(stream);
         return NULL;
+}
+
+void file_stream_keep_upload(FileStream *stream) {
+        stream->is_kept = true;
 }
 
 int file_stream_fd(const FileStream *stream) {
@@ -207,7 +212,7 @@ int file_stream_send_data(FileStream *stream, uint32_t field, uint8_t *data, siz
 /* ---- The frames around a call ---- */
 
 int file_stream_begin(FileStream *stream, FileBegin *ret_begin) {
-        stream->is_half_closed = stream->is_cancelled = false;
+        stream->is_half_closed = stream->is_cancelled = stream->is_kept = false;
         for (;;) {
                 /* What was on its way when the last call ended is skipped. */
                 FileFrameHead head;
@@ -229,7 +234,7 @@ int file_stream_end(FileStream *stream, int r, const HutchError *err, bool is_la
                 reason_set(&unset, r, reason_from_errno(r), "the file work failed: %s", strerror(-r));
                 err = &unset;
         }
-        FileEnd end = { .is_last = is_last };
+        FileEnd end = { .is_last = is_last, .is_kept = stream->is_kept };
         const char *message = "";
         if (r < 0) {
                 end.code = err->code;

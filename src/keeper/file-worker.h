@@ -54,6 +54,9 @@ int file_stream_send_data(FileStream *stream, uint32_t field, uint8_t *data, siz
 /* Tells whether nobody wants the answer any more. Costs a system call. */
 bool file_stream_is_cancelled(FileStream *stream) __attribute__((nonnull));
 
+/* What came of an upload that can be resumed is kept, though the call fails. */
+void file_stream_keep_upload(FileStream *stream) __attribute__((nonnull));
+
 /* The socket, to be waited for with others: readable when file_stream_is_cancelled() may have become true. */
 int file_stream_fd(const FileStream *stream) __attribute__((nonnull));
 

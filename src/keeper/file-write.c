@@ -14,6 +14,7 @@
 #include "keeper/file-info.h"
 #include "keeper/file-methods.h"
 #include "keeper/file-path.h"
+#include "keeper/file-uploads.h"
 #include "keeper/sha256.h"
 #include "model/reason.h"
 #include "rpc/protobuf.h"
@@ -187,7 +188,50 @@ static int check_all(const Upload *upload, const uint8_t digest[static SHA256_SI
         return 0;
 }
 
-static int upload_begin(Upload *upload, HutchError *err) {
+/* Goes on where an upload broke: what came by then counts as if it came now. */
+static int upload_resume(Upload *upload, FileStream *stream, HutchError *err) {
+        const Hutch__V1__UploadFileHeader *header = upload->header;
+        static uint8_t buffer[FILE_CHUNK];
+        struct stat st;
+        int r = check_size(upload, header->resume_offset, err);
+        if (r < 0)
+                return r;
+        if (fstat(upload->draft.fd, &st) < 0)
+                return file_fail(err, -errno, "write", upload->target.place.path);
+        if (header->resume_offset > (uint64_t) st.st_size)
+                return reason_set(err, -ERANGE, REASON_OFFSET_OUT_OF_RANGE,
+                                  "only %" PRIu64 " bytes of the upload are there", (uint64_t) st.st_size);
+        if (ftruncate(upload->draft.fd, (off_t) header->resume_offset) < 0)
+                return file_fail(err, -errno, "write", upload->target.place.path);
+        while (upload->size < header->resume_offset) {
+                uint64_t left = header->resume_offset - upload->size;
+                ssize_t n = read(upload->draft.fd, buffer, left < sizeof(buffer) ? (size_t) left : sizeof(buffer));
+                if (n <= 0)
+                        return file_fail(err, n < 0 ? -errno : -EIO, "read what came of", header->path);
+                if (file_stream_is_cancelled(stream))
+                        return -ECANCELED;
+                sha256_add(&upload->hash, buffer, (size_t) n);
+                upload->size += (uint64_t) n;
+        }
+        return 0;
+}
+
+static int upload_open_draft(Upload *upload, HutchError *err) {
+        const Hutch__V1__UploadFileHeader *header = upload->header;
+        int folder = upload->target.place.folder;
+        char name[FILE_UPLOAD_NAME_SIZE];
+        file_upload_name(header->upload_id, name);
+        bool is_new = header->resume_offset == 0;
+        int r = *header->upload_id ? file_draft_open_named(&upload->draft, folder, name, is_new)
+                                   : file_draft_open(&upload->draft, folder);
+        if (!is_new && (r == -ENOENT || r == -EPERM))
+                return reason_set(err, r, REASON_UPLOAD_NOT_FOUND, "nothing is left of the upload to %s", header->path);
+        if (r < 0)
+                return file_fail(err, r, "write", upload->target.place.path);
+        return 0;
+}
+
+static int upload_begin(Upload *upload, FileStream *stream, HutchError *err) {
         const Hutch__V1__UploadFileHeader *header = upload->header;
         upload->target = (Target){
                 .overwrite = header->overwrite,
@@ -195,14 +239,21 @@ static int upload_begin(Upload *upload, HutchError *err) {
                 .has_mode = header->opt_mode_case != 0,
                 .mode = header->mode,
         };
-        int r = target_open(&upload->target, header->path, header->create_parents, err);
+        bool has_id = *header->upload_id;
+        sha256_init(&upload->hash);
+        int r = file_place_open(header->path, header->create_parents, &upload->target.place, err);
+        /* What another upload of that id left is not left again, whatever becomes of this one. */
+        if (r >= 0 && has_id)
+                r = upload_open_draft(upload, err);
+        if (r >= 0)
+                r = target_check(&upload->target, err);
         if (r >= 0)
                 r = check_size(upload, header->opt_size_bytes_case != 0 ? header->size_bytes : 0, err);
         if (r < 0)
                 return r;
-        sha256_init(&upload->hash);
-        r = file_draft_open(&upload->draft, upload->target.place.folder);
-        return r < 0 ? file_fail(err, r, "write", upload->target.place.path) : 0;
+        if (!has_id)
+                return upload_open_draft(upload, err);
+        return header->resume_offset > 0 ? upload_resume(upload, stream, err) : 0;
 }
 
 static int upload_finish(Upload *upload, FileStream *stream, HutchError *err) {
@@ -231,8 +282,14 @@ int file_method_upload(FileStream *stream, HutchError *err) {
                 return reason_set(err, -EBADMSG, REASON_STREAM_ORDER, "the first message is not the header");
 
         _cleanup_(upload_clear) Upload upload = { .header = request->header, .draft = FILE_DRAFT_NONE };
-        r = upload_begin(&upload, err);
+        r = upload_begin(&upload, stream, err);
+        bool is_begun = r >= 0 || upload.header->resume_offset == 0;
         if (r >= 0)
                 r = upload_receive(&upload, stream, err);
+        /* It broke, or could not even be resumed: whoever has its id can go on. */
+        if (upload.draft.fd >= 0 && *upload.header->upload_id && (r == -ECANCELED || !is_begun)) {
+                file_draft_keep(&upload.draft);
+                file_stream_keep_upload(stream);
+        }
         return r < 0 ? r : upload_finish(&upload, stream, err);
 }

@@ -94,7 +94,7 @@ class Files:
         """Uploads bytes, or an iterable of them."""
         return self.begin_upload(path, data, key, **values).result(LIMIT)
 
-    def begin_upload(self, path: str, data=b"", key: str = "", **values):
+    def begin_upload(self, path: str, data=b"", key: str = "", timeout: float = LIMIT, **values):
         chunks = [data[at : at + CHUNK] for at in range(0, len(data), CHUNK)] if isinstance(data, bytes) else data
         metadata = self.metadata + ([("hutch-key", key)] if key else [])
         header = messages().UploadFileHeader(path=path, **({"max_size_bytes": 4 * GIB} | values))
@@ -104,7 +104,7 @@ class Files:
             for chunk in chunks:
                 yield messages().UploadFileRequest(data=chunk)
 
-        return self.stub.UploadFile.future(requests(), timeout=LIMIT, metadata=metadata, wait_for_ready=True)
+        return self.stub.UploadFile.future(requests(), timeout=timeout, metadata=metadata, wait_for_ready=True)
 
     def refused(self, method: str, *args, **values) -> str:
         """The reason why a call fails."""

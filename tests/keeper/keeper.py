@@ -88,11 +88,19 @@ class Keeper:
         values = {"sandbox_id": "sbx-test", "state_folder": str(folder), "cgroup": str(cgroup)}
         values |= {"uid_base": UID_BASE, "uid_count": 65536, "workspace": "/workspace"}
         values |= {"start_timeout": {"seconds": 10}, "limits": {"no_network": True}}
-        self.process = self._start(messages.KeeperConfig(**(values | config)).SerializeToString(), user)
+        self.config = messages.KeeperConfig(**(values | config)).SerializeToString()
+        self.user = user
+        self.process = self._start(self.config, user)
         self.directory = os.open(folder, os.O_PATH | os.O_DIRECTORY)
         self.channel = grpc.insecure_channel(f"unix:/proc/self/fd/{self.directory}/keeper.sock")
         self.stub = keeper_pb2_grpc.KeeperServiceStub(self.channel)
         self.numbers = iter(range(1_000_000))
+
+    def start_again(self) -> None:
+        """Has another keeper have the sandbox, after this one has ended."""
+        self.process.wait(LIMIT)
+        (self.folder / "keeper.sock").unlink()
+        self.process = self._start(self.config, self.user)
 
     def _start(self, config: bytes, user: int | None) -> subprocess.Popen:
         memfd = os.memfd_create("config", os.MFD_ALLOW_SEALING)
