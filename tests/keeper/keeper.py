@@ -72,8 +72,6 @@ class Keeper:
     """A keeper that runs, and its client."""
 
     def __init__(self, folder: Path, cgroup: Path, config: dict, user: int | None = None):
-        from hutch.keeper.v1 import keeper_pb2_grpc  # pylint: disable=import-outside-toplevel
-
         messages = protocol()
         self.folder = folder
         self.cgroup = cgroup  # of the keeper and the sandbox
@@ -92,15 +90,22 @@ class Keeper:
         self.user = user
         self.process = self._start(self.config, user)
         self.directory = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+        self.numbers = iter(range(1_000_000))
+        self._connect()
+
+    def _connect(self) -> None:
+        from hutch.keeper.v1 import keeper_pb2_grpc  # pylint: disable=import-outside-toplevel
+
         self.channel = grpc.insecure_channel(f"unix:/proc/self/fd/{self.directory}/keeper.sock")
         self.stub = keeper_pb2_grpc.KeeperServiceStub(self.channel)
-        self.numbers = iter(range(1_000_000))
 
     def start_again(self) -> None:
         """Has another keeper have the sandbox, after this one has ended."""
         self.process.wait(LIMIT)
+        self.channel.close()
         (self.folder / "keeper.sock").unlink()
         self.process = self._start(self.config, self.user)
+        self._connect()
 
     def _start(self, config: bytes, user: int | None) -> subprocess.Popen:
         memfd = os.memfd_create("config", os.MFD_ALLOW_SEALING)

@@ -457,6 +457,7 @@ def test_uploads_outlive_the_keeper_and_are_collected(start_keeper):
     uploads = [("1 " + line.split(" ", 1)[1]) if line.endswith("/old") else line for line in uploads]
     (keeper.folder / "uploads").write_text("\n".join([*uploads, "nonsense", "1 2 3", ""]), encoding="utf-8")
     keeper.start_again()
+    files = Files(keeper)
     assert files.stat("", upload_id="kept").size_bytes == 100
     wait_until(lambda: len([name for name in names(files, "/workspace") if name.startswith(".hutch-upload")]) == 1)
     assert files.refused("stat", "", upload_id="old") == "UPLOAD_NOT_FOUND"
