@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "base/memory.h"
 #include "base/utf8.h"
 #include "keeper/sha256.h"
@@ -133,13 +134,19 @@ void file_info_clear(FileInfo *info) {
 
 int file_info_init_at(FileInfo *info, const char *path, int folder, const char *name, struct stat *ret_stat) {
         struct stat st;
+        char target[PATH_MAX];
+        ssize_t len = 0;
         if (fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
                 return -errno;
-
-        char target[PATH_MAX];
-        ssize_t len = S_ISLNK(st.st_mode) ? readlinkat(folder, name, target, sizeof(target) - 1) : 0;
-        if (len < 0)
-                return -errno;
+        if (S_ISLNK(st.st_mode)) {
+                /* It may be something else by now: what is told is about one thing. */
+                _cleanup_close_ int fd = openat(folder, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+                if (fd < 0 || fstat(fd, &st) < 0)
+                        return -errno;
+                len = S_ISLNK(st.st_mode) ? readlinkat(fd, "", target, sizeof(target) - 1) : 0;
+                if (len < 0)
+                        return -errno;
+        }
         target[len] = '\0';
         if (ret_stat)
                 *ret_stat = st;
