@@ -86,6 +86,9 @@ void *call_user(const Call *call);
 /* Asks for the next message. One call, one message. */
 void call_read(Call *call);
 
+/* In the event `message`: the message becomes the caller's of this, who frees it; the event's pointer stays valid. */
+uint8_t *call_take_message(Call *call) __attribute__((nonnull, returns_nonnull));
+
 /* Tells whether the message that was handed out last had been compressed. */
 bool call_message_was_compressed(const Call *call);
 

@@ -660,6 +660,19 @@ int channel_call_send(ChannelCall *call, const void *message, size_t len) {
         return r;
 }
 
+int channel_call_send_taken(ChannelCall *call, uint8_t *message, size_t len) {
+        _cleanup_free_ uint8_t *taken = message;
+        int r;
+
+        if (!call->attempt || call->ended || call->cancelled)
+                return channel_call_send(call, message, len);
+
+        forget_replay(call);
+        r = client_call_send_taken(call->attempt, TAKE_PTR(taken), len);
+        touch(call->channel);
+        return r;
+}
+
 bool channel_call_is_writable(const ChannelCall *call) {
         return call->attempt ? client_call_is_writable(call->attempt)
                              : call->replay_bytes < call->channel->link_options.limits.high_water;
@@ -677,6 +690,10 @@ void channel_call_read(ChannelCall *call) {
         if (call->attempt)
                 client_call_read(call->attempt);
         touch(call->channel);
+}
+
+uint8_t *channel_call_take_message(ChannelCall *call) {
+        return client_call_take_message(call->attempt);
 }
 
 bool channel_call_message_was_compressed(const ChannelCall *call) {

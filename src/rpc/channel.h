@@ -73,6 +73,10 @@ void channel_call_set_compression(ChannelCall *call, bool compress);
 
 /* Queues a message. -EPIPE when the call is over or channel_call_end() was called; -ENOMEM. */
 int channel_call_send(ChannelCall *call, const void *message, size_t len) __attribute__((nonnull(1)));
+
+/* The same with a message that comes from malloc() and is taken over, also when it fails: a large one is not copied.
+ * Once a connection has it the call is not tried again: nobody keeps it. */
+int channel_call_send_taken(ChannelCall *call, uint8_t *message, size_t len) __attribute__((nonnull));
 bool channel_call_is_writable(const ChannelCall *call);
 
 /* No more messages will be sent. */
@@ -80,6 +84,9 @@ void channel_call_end(ChannelCall *call);
 
 /* Asks for the next message. One call, one message. */
 void channel_call_read(ChannelCall *call);
+
+/* In the event `message`: the message becomes the caller's of this, who frees it; the event's pointer stays valid. */
+uint8_t *channel_call_take_message(ChannelCall *call) __attribute__((nonnull, returns_nonnull));
 
 /* In the event `message`: tells whether the message had been compressed. */
 bool channel_call_message_was_compressed(const ChannelCall *call);

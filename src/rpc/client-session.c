@@ -35,6 +35,7 @@ struct ClientCall {
         unsigned http_status;
         bool is_grpc; /* by its content type */
         Encoding encoding;
+        Message *delivered;  /* in the event `message`, until somebody takes it */
         bool was_compressed; /* the message that came last */
         Metadata initial;
         Metadata trailing;
@@ -308,10 +309,13 @@ static void deliver(Stream *stream, Message *message) {
         int r = encoding_unpack(call->encoding, message, stream->session->limits.max_message);
 
         call->was_compressed = compressed;
-        if (r < 0)
+        if (r < 0) {
                 fail_reading(call, r);
-        else if (call->events->message)
+        } else if (call->events->message) {
+                call->delivered = message;
                 call->events->message(call, message->data, message->len);
+                call->delivered = NULL;
+        }
 }
 
 static void tell_news(ClientCall *call) {
@@ -488,19 +492,33 @@ void client_call_set_compression(ClientCall *call, bool compress) {
         call->compresses = compress;
 }
 
-int client_call_send(ClientCall *call, const void *message, size_t len) {
+static bool can_send(const ClientCall *call) {
+        return !call->over && !call->stream.local_ended && !call->stream.closed;
+}
+
+static int send_compressed(ClientCall *call, const void *message, size_t len) {
         uint8_t *compressed;
-        int r;
+        int r = gzip_compress(message, len, &compressed, &len);
 
-        if (call->over || call->stream.local_ended || call->stream.closed)
+        return r < 0 ? r : stream_send_taken(&call->stream, compressed, len, true);
+}
+
+int client_call_send(ClientCall *call, const void *message, size_t len) {
+        if (!can_send(call))
                 return -EPIPE;
-        if (!call->compresses || !call->declared_gzip)
-                return stream_send(&call->stream, message, len, false);
+        if (call->compresses && call->declared_gzip)
+                return send_compressed(call, message, len);
+        return stream_send(&call->stream, message, len, false);
+}
 
-        r = gzip_compress(message, len, &compressed, &len);
-        if (r < 0)
-                return r;
-        return stream_send_taken(&call->stream, compressed, len, true);
+int client_call_send_taken(ClientCall *call, uint8_t *message, size_t len) {
+        _cleanup_free_ uint8_t *taken = message;
+
+        if (!can_send(call))
+                return -EPIPE;
+        if (call->compresses && call->declared_gzip)
+                return send_compressed(call, message, len);
+        return stream_send_taken(&call->stream, TAKE_PTR(taken), len, false);
 }
 
 bool client_call_is_writable(const ClientCall *call) {
@@ -513,6 +531,10 @@ void client_call_end(ClientCall *call) {
 
 void client_call_read(ClientCall *call) {
         stream_want(&call->stream);
+}
+
+uint8_t *client_call_take_message(ClientCall *call) {
+        return message_take(TAKE_PTR(call->delivered));
 }
 
 bool client_call_message_was_compressed(const ClientCall *call) {

@@ -90,6 +90,9 @@ void client_call_set_compression(ClientCall *call, bool compress);
 
 /* Queues a message. -EPIPE when the call is over or client_call_end() was called; -ENOMEM. */
 int client_call_send(ClientCall *call, const void *message, size_t len) __attribute__((nonnull(1)));
+
+/* The same with a message that comes from malloc() and is taken over, also when it fails: a large one is not copied. */
+int client_call_send_taken(ClientCall *call, uint8_t *message, size_t len) __attribute__((nonnull));
 bool client_call_is_writable(const ClientCall *call);
 
 /* No more messages will be sent. */
@@ -97,6 +100,9 @@ void client_call_end(ClientCall *call);
 
 /* Asks for the next message. One call, one message. */
 void client_call_read(ClientCall *call);
+
+/* In the event `message`: the message becomes the caller's of this, who frees it; the event's pointer stays valid. */
+uint8_t *client_call_take_message(ClientCall *call) __attribute__((nonnull, returns_nonnull));
 
 /* Tells whether the message that was handed out last had been compressed. */
 bool client_call_message_was_compressed(const ClientCall *call);

@@ -127,6 +127,13 @@ void message_clear(Message *message) {
         *message = (Message){};
 }
 
+uint8_t *message_take(Message *message) {
+        uint8_t *data = message->data;
+
+        *message = (Message){};
+        return data;
+}
+
 void message_recycle(Message *message, SpareBuffer *spare) {
         if (message->size > spare->size && message->size >= SPARE_BUFFER_MIN && message->size <= SPARE_BUFFER_MAX) {
                 free(spare->data);

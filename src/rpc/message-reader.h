@@ -74,7 +74,10 @@ void message_reader_clear(MessageReader *reader) __attribute__((nonnull));
 /* Frees the data of @message, which may have none. */
 void message_clear(Message *message) __attribute__((nonnull));
 
-/* The same, but keeps its memory in @spare when that is worth it. */
+/* Hands the data of @message over to the caller, who frees it. */
+uint8_t *message_take(Message *message) __attribute__((nonnull));
+
+/* As message_clear(), but keeps its memory in @spare when that is worth it. */
 void message_recycle(Message *message, SpareBuffer *spare) __attribute__((nonnull));
 
 void spare_buffer_clear(SpareBuffer *spare) __attribute__((nonnull));

@@ -51,6 +51,7 @@ struct Call {
         void *user;
         Message request; /* of a method whose clients do not stream */
         bool has_request;
+        Message *delivered;  /* in the event `message`, until somebody takes it */
         bool was_compressed; /* the message that came last */
         bool half_close_told;
 
@@ -468,8 +469,10 @@ static void deliver(Stream *stream, Message *message) {
         if (r < 0) {
                 fail_reading(call, r);
         } else if (call->method->start) {
+                call->delivered = message;
                 if (call->events && call->events->message)
                         call->events->message(call, message->data, message->len);
+                call->delivered = NULL;
         } else if (call->has_request) {
                 call_fail_with(call, STATUS_UNIMPLEMENTED, "METHOD_UNIMPLEMENTED",
                                "the method takes one message, and more came");
@@ -591,6 +594,10 @@ void *call_user(const Call *call) {
 
 void call_read(Call *call) {
         stream_want(&call->stream);
+}
+
+uint8_t *call_take_message(Call *call) {
+        return message_take(TAKE_PTR(call->delivered));
 }
 
 bool call_message_was_compressed(const Call *call) {

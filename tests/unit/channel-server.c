@@ -44,7 +44,10 @@ static void whoami(Call *call, const uint8_t *message, size_t len, void *context
 }
 
 static void converse_message(Call *call, const uint8_t *message, size_t len) {
-        (void) call_send(call, message, len);
+        uint8_t *taken = call_take_message(call);
+
+        assert_ptr_equal(taken, message);
+        (void) call_send_taken(call, taken, len);
         call_read(call);
 }
 

@@ -492,10 +492,83 @@ static void idle_channels_take_little_memory(void **state) {
         unlink(channel_socket);
 }
 
+typedef struct Taking {
+        ChannelCall *call;
+        size_t n_sent, n_received;
+        bool ended;
+} Taking;
+
+enum { TAKEN_LEN = 300000, N_TAKEN = 40 };
+
+/* Sends messages that are given away, as many as the peer keeps up with. */
+static void send_taken(Taking *taking) {
+        while (taking->n_sent < N_TAKEN && channel_call_is_writable(taking->call)) {
+                uint8_t *message = malloc(TAKEN_LEN);
+
+                assert_non_null(message);
+                memset(message, (int) taking->n_sent++, TAKEN_LEN);
+                assert_int_equal(channel_call_send_taken(taking->call, message, TAKEN_LEN), 0);
+        }
+        if (taking->n_sent == N_TAKEN)
+                channel_call_end(taking->call);
+}
+
+static void on_taking_writable(ChannelCall *call) {
+        send_taken(channel_call_user(call));
+}
+
+static void on_taking_message(ChannelCall *call, const uint8_t *message, size_t len) {
+        Taking *taking = channel_call_user(call);
+        _cleanup_free_ uint8_t *taken = channel_call_take_message(call);
+
+        assert_ptr_equal(taken, message);
+        assert_int_equal(len, TAKEN_LEN);
+        assert_int_equal(taken[0], taking->n_received);
+        assert_int_equal(taken[len - 1], taking->n_received++);
+        channel_call_read(call);
+}
+
+static void on_taking_ended(ChannelCall *call, const ClientStatus *status) {
+        Taking *taking = channel_call_user(call);
+
+        assert_int_equal(status->code, STATUS_OK);
+        taking->ended = true;
+}
+
+static void messages_change_hands_without_copies(void **state) {
+        static const ChannelEvents taking_events = {
+                .message = on_taking_message,
+                .writable = on_taking_writable,
+                .ended = on_taking_ended,
+        };
+        Fixture *fixture = *state;
+        Taking taking = {};
+
+        taking.call = channel_call_start(fixture->channel,
+                                         &(ChannelRequest){ .path = "/t.T/Converse", .deadline = DEADLINE_NONE },
+                                         &taking_events, &taking);
+        assert_non_null(taking.call);
+        channel_call_read(taking.call);
+        send_taken(&taking);
+        wait_for(fixture, &taking.ended);
+        assert_int_equal(taking.n_received, N_TAKEN);
+
+        /* After the end nobody wants it: it is freed. */
+        taking = (Taking){ .n_sent = N_TAKEN };
+        taking.call = channel_call_start(fixture->channel,
+                                         &(ChannelRequest){ .path = "/t.T/Converse", .deadline = DEADLINE_NONE },
+                                         &taking_events, &taking);
+        channel_call_end(taking.call);
+        assert_int_equal(channel_call_send_taken(taking.call, malloc(1), 1), -EPIPE);
+        channel_call_read(taking.call);
+        wait_for(fixture, &taking.ended);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup_teardown(call_connects_and_is_answered, set_up, tear_down),
                 cmocka_unit_test_setup_teardown(many_calls_share_one_connection, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(messages_change_hands_without_copies, set_up, tear_down),
                 cmocka_unit_test_setup_teardown(calls_are_made_in_the_order_they_were_started, set_up, tear_down),
                 cmocka_unit_test_setup_teardown(unavailable_is_tried_again_when_that_is_safe, set_up, tear_down),
                 cmocka_unit_test_setup_teardown(tries_are_used_up, set_up, tear_down),
