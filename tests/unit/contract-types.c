@@ -7,7 +7,6 @@
 #include <assert.h>
 
 #include "base/strings.h"
-#include "contract/hutch/keeper/v1/file.pb-c.h"
 #include "contract/hutch/keeper/v1/keeper.pb-c.h"
 #include "contract/hutch/v1/exec.pb-c.h"
 #include "contract/hutch/v1/file.pb-c.h"
@@ -20,17 +19,11 @@
 #include "contract/hutch/v1/system.pb-c.h"
 
 static const ProtobufCServiceDescriptor *const services[] = {
-        &hutch__v1__agent_sandbox_service__descriptor,
-        &hutch__v1__exec_service__descriptor,
-        &hutch__v1__file_service__descriptor,
-        &hutch__v1__image_service__descriptor,
-        &hutch__v1__policy_service__descriptor,
-        &hutch__v1__port_service__descriptor,
-        &hutch__v1__provider_service__descriptor,
-        &hutch__v1__sandbox_exec_service__descriptor,
-        &hutch__v1__system_service__descriptor,
-        &hutch__keeper__v1__keeper_service__descriptor,
-        &hutch__keeper__v1__keeper_file_service__descriptor,
+        &hutch__v1__agent_sandbox_service__descriptor, &hutch__v1__exec_service__descriptor,
+        &hutch__v1__file_service__descriptor,          &hutch__v1__image_service__descriptor,
+        &hutch__v1__policy_service__descriptor,        &hutch__v1__port_service__descriptor,
+        &hutch__v1__provider_service__descriptor,      &hutch__v1__sandbox_exec_service__descriptor,
+        &hutch__v1__system_service__descriptor,        &hutch__keeper__v1__keeper_service__descriptor,
 };
 
 static ContractTypes all;
