@@ -102,21 +102,25 @@ StatusCode status_code_from_errno(int r) {
         }
 }
 
+/* The byte that became the NUL of a text that was cut is unknown, so its last character may be cut: drops it whole. */
+static void drop_last(char *text) {
+        size_t len = strlen(text);
+
+        if (len > 0)
+                len--;
+        while (len > 0 && ((unsigned char) text[len] & 0xc0) == 0x80)
+                len--;
+        text[len] = '\0';
+}
+
 __attribute__((format(printf, 1, 0))) static char *format_message(const char *format, va_list args) {
         char text[ERROR_MESSAGE_MAX + 1];
         int len = vsnprintf(text, sizeof(text), format, args);
 
         if (len < 0)
                 return NULL;
-
-        if (len > ERROR_MESSAGE_MAX) {
-                /* The byte that became the NUL is unknown, so the last character may be cut: drop it whole. */
-                len = ERROR_MESSAGE_MAX - 1;
-                while (len > 0 && ((unsigned char) text[len] & 0xc0) == 0x80)
-                        len--;
-                text[len] = '\0';
-        }
-
+        if (len > ERROR_MESSAGE_MAX)
+                drop_last(text);
         return strdup(text);
 }
 
@@ -167,7 +171,8 @@ void error_add_pair(HutchError *err, const char *key, const char *format, ...) {
         pair = &err->pairs[err->n_pairs++];
         snprintf(pair->key, sizeof(pair->key), "%s", key);
         va_start(args, format);
-        (void) vsnprintf(pair->value, sizeof(pair->value), format, args);
+        if (vsnprintf(pair->value, sizeof(pair->value), format, args) >= (int) sizeof(pair->value))
+                drop_last(pair->value);
         va_end(args);
 }
 
