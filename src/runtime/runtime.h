@@ -21,6 +21,7 @@
 typedef struct Runtime Runtime;               /* each kind's own, beginning with its verbs */
 typedef struct RuntimeSandbox RuntimeSandbox; /* its side of one sandbox, beginning with the verbs */
 typedef struct RuntimeInput RuntimeInput;     /* a way into an exec */
+typedef struct RuntimeCall RuntimeCall;       /* a call that is carried to the sandbox */
 
 /* What ended an exec. */
 typedef enum RuntimeEndCause {
@@ -96,6 +97,25 @@ typedef struct RuntimeInputEvents {
         void (*closed)(void *user, const HutchError *err);
 } RuntimeInputEvents;
 
+/* A call to what serves hutch.v1.FileService for the sandbox. Borrowed for the verb. */
+typedef struct RuntimeCallRequest {
+        const char *path;  /* "/hutch.v1.FileService/StatFile" */
+        const char *user;  /* whose work it is, inside */
+        const char *key;   /* what makes a repeat of it the same: printable ASCII; NULL: nothing does */
+        uint64_t deadline; /* monotonic, nanoseconds; UINT64_MAX: none */
+} RuntimeCallRequest;
+
+/* What happens to a call. All are needed. */
+typedef struct RuntimeCallEvents {
+        /* A message that was asked for; comes from malloc() and is the callee's. */
+        void (*message)(void *user, uint8_t *bytes, size_t len);
+        /* call_is_writable() is true again. */
+        void (*writable)(void *user);
+        /* It is over, after all messages: well (@err NULL), or not. KEEPER_UNAVAILABLE: the connection broke, or there
+         * is none now. Not told when the sandbox is let go of. */
+        void (*ended)(void *user, const HutchError *err);
+} RuntimeCallEvents;
+
 typedef struct RuntimeVerbs {
         const char *name;                /* "native" */
         const char *const *features;     /* beyond the least, as in hutch.v1.RuntimeInfo; ends with NULL */
@@ -147,6 +167,18 @@ typedef struct RuntimeVerbs {
         int (*resize)(RuntimeInput *input, uint32_t rows, uint32_t columns);
         int (*send_signal)(RuntimeInput *input, uint32_t number);
 
+        /* A call, in a sandbox that was started or recovered, until @events say ended or it is freed, which cancels it.
+         * Messages are asked for one at a time, and once more for the end. */
+        RuntimeCall *(*open_call)(RuntimeSandbox *sandbox, const RuntimeCallRequest *request,
+                                  const RuntimeCallEvents *events, void *user);
+        void (*free_call)(RuntimeCall *call);
+        /* -EPIPE: it is over; -ENOMEM. The second takes @bytes over, which come from malloc(), also when it fails. */
+        int (*send_call)(RuntimeCall *call, const void *bytes, size_t len);
+        int (*send_call_taken)(RuntimeCall *call, uint8_t *bytes, size_t len);
+        bool (*call_is_writable)(const RuntimeCall *call);
+        void (*end_call)(RuntimeCall *call); /* no more messages will be sent */
+        void (*read_call)(RuntimeCall *call);
+
         /* The file of a stream of an exec's output (1 is stdout, 2 stderr), to be read by output/output-file.h: a
          * descriptor that the caller closes. -ENOENT: there is none (yet). */
         int (*open_output)(RuntimeSandbox *sandbox, const char *exec_id, int stream);
@@ -163,5 +195,9 @@ struct RuntimeSandbox {
 };
 
 struct RuntimeInput {
+        const RuntimeVerbs *verbs;
+};
+
+struct RuntimeCall {
         const RuntimeVerbs *verbs;
 };

@@ -18,9 +18,11 @@
 #include "base/strings.h"
 #include "contract/hutch/keeper/v1/keeper.pb-c.h"
 #include "model/reason.h"
+#include "rpc/metadata.h"
 #include "rpc/method-table.h"
 #include "rpc/protobuf.h"
 #include "rpc/server.h"
+#include "rpc/status-details.h"
 
 #define CONFIG_FD 3
 #define SOCKET_FD 4
@@ -282,6 +284,57 @@ static void forget_exec(Call *call, const uint8_t *message, size_t len, void *co
         call_reply(call, "", 0);
 }
 
+static const char *metadata_text(const Call *call, const char *name) {
+        const MetadataEntry *entry = metadata_find(call_metadata(call), name);
+
+        return entry ? entry->value : "";
+}
+
+/* File work: each message comes back behind who asked; "fail" and "lie" end the call. */
+static void on_file_message(Call *call, const uint8_t *message, size_t len) {
+        static const StatusPair facts[] = { { "path", "/a" } };
+        static char answer[65536];
+        int n;
+
+        if (len == 4 && memcmp(message, "fail", 4) == 0) {
+                const HutchError err = { .code = STATUS_UNKNOWN, .message = (char *) "there is no '/a'" };
+                StatusDetails details = { .reason = "FILE_NOT_FOUND", .domain = "hutch", .pairs = facts, .n_pairs = 1 };
+
+                call_fail_details(call, &err, &details);
+                return;
+        }
+        if (len == 3 && memcmp(message, "lie", 3) == 0) {
+                call_fail_with(call, STATUS_PERMISSION_DENIED, "NO_SUCH_REASON", "\xff");
+                return;
+        }
+
+        n = snprintf(answer, sizeof(answer), "%s %s %.*s", metadata_text(call, "hutch-user"),
+                     metadata_text(call, "hutch-key"), (int) len, (const char *) message);
+        (void) call_send(call, answer, (size_t) n);
+        call_read(call);
+}
+
+static void on_file_half_closed(Call *call) {
+        call_finish(call, STATUS_OK, NULL);
+}
+
+static void on_file_ended(Call *call, CallEnd how) {
+        (void) call;
+        if (how == CALL_END_CANCELLED)
+                (void) fprintf(stderr, "file work cancelled\n");
+}
+
+static void upload_file(Call *call, void *context) {
+        static const CallEvents events = {
+                .message = on_file_message,
+                .half_closed = on_file_half_closed,
+                .ended = on_file_ended,
+        };
+
+        call_set_events(call, &events, context);
+        call_read(call);
+}
+
 static void reply_empty(Call *call, const uint8_t *message, size_t len, void *context) {
         (void) message;
         (void) len;
@@ -337,6 +390,7 @@ static int keep(void) {
                 METHOD("GetUsage", reply_empty),
                 METHOD("Shutdown", shut_down),
                 { .path = "/hutch.keeper.v1.KeeperService/SendInput", .start = send_input },
+                { .path = "/hutch.v1.FileService/UploadFile", .start = upload_file },
         };
 
         read_config();

@@ -22,6 +22,9 @@
  *   …vanishes…     runs or ends as its id begins, and is not known any more when connections were broken
  *   exec-kills…    has the keeper die before it is answered
  *
+ * Of FileService it has UploadFile, which answers each message with "USER KEY MESSAGE", until one says "fail"
+ * (FILE_NOT_FOUND) or "lie" (a reason that there is not), or the end comes.
+ *
  * Beside what it keeps it tells of an exec that nobody has started. Its log says "cancel ID NANOSECONDS" and "forget
  * ID" for each call of these. */
 

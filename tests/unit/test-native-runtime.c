@@ -572,6 +572,118 @@ static void input_of_a_lost_sandbox_tells_nothing(void **state) {
         remove_sandbox(fixture, sandbox);
 }
 
+static void on_call_message(void *user, uint8_t *bytes, size_t len) {
+        Fixture *fixture = user;
+
+        string_builder_appendf(&fixture->log, " answer:%.*s", (int) (len < 64 ? len : 64), (const char *) bytes);
+        free(bytes);
+}
+
+static void on_call_writable(void *user) {
+        note(user, "call_writable", NULL);
+}
+
+static void on_call_ended(void *user, const HutchError *err) {
+        if (err)
+                note_error(user, err);
+        note(user, "call_ended", err ? err->reason : "OK");
+        if (err && err->n_pairs > 0)
+                note(user, err->pairs[0].key, err->pairs[0].value);
+}
+
+static const RuntimeCallEvents file_events = {
+        .message = on_call_message,
+        .writable = on_call_writable,
+        .ended = on_call_ended,
+};
+
+static RuntimeCall *open_call(Fixture *fixture, RuntimeSandbox *sandbox, const char *path) {
+        const RuntimeCallRequest request = { .path = path, .user = "1000:7", .key = "k/1", .deadline = UINT64_MAX };
+        RuntimeCall *call = sandbox->verbs->open_call(sandbox, &request, &file_events, fixture);
+
+        assert_non_null(call);
+        return call;
+}
+
+static void calls_are_carried_to_the_keeper(void **state) {
+        Fixture *fixture = *state;
+        RuntimeSandbox *sandbox = start_fake(fixture, "fake-plain-1");
+        const RuntimeVerbs *verbs = sandbox->verbs;
+        RuntimeCall *call = open_call(fixture, sandbox, "/hutch.v1.FileService/UploadFile");
+
+        verbs->read_call(call);
+        assert_int_equal(verbs->send_call(call, "one", 3), 0);
+        expect(fixture, " answer:1000:7 k/1 one");
+        assert_int_equal(verbs->send_call_taken(call, (uint8_t *) xstrdup("two"), 3), 0);
+        run_for(fixture, 30 * NSEC_PER_MSEC);
+        assert_int_equal(count(fixture, "answer"), 1);
+        verbs->read_call(call);
+        expect(fixture, " answer:1000:7 k/1 two");
+        verbs->read_call(call);
+        verbs->end_call(call);
+        expect(fixture, " call_ended:OK");
+        assert_int_equal(verbs->send_call(call, "x", 1), -EPIPE);
+        assert_int_equal(verbs->send_call_taken(call, (uint8_t *) xstrdup("x"), 1), -EPIPE);
+        assert_false(verbs->call_is_writable(call));
+        verbs->free_call(call);
+        remove_sandbox(fixture, sandbox);
+}
+
+/* What is inside may say anything: only reasons that there are come through, with the code that is theirs. */
+static void failures_of_calls_are_read_with_care(void **state) {
+        Fixture *fixture = *state;
+        RuntimeSandbox *sandbox = start_fake(fixture, "fake-plain-1");
+        const RuntimeVerbs *verbs = sandbox->verbs;
+        RuntimeCall *call;
+
+        call = open_call(fixture, sandbox, "/hutch.v1.FileService/UploadFile");
+        verbs->read_call(call);
+        assert_int_equal(verbs->send_call(call, "fail", 4), 0);
+        expect(fixture, " call_ended:FILE_NOT_FOUND path:/a");
+        assert_string_equal(fixture->message, "there is no '/a'");
+        verbs->free_call(call);
+
+        call = open_call(fixture, sandbox, "/hutch.v1.FileService/UploadFile");
+        verbs->read_call(call);
+        assert_int_equal(verbs->send_call(call, "lie", 3), 0);
+        expect(fixture, " call_ended:INTERNAL");
+        verbs->free_call(call);
+
+        /* A keeper of a release that has no such method. */
+        call = open_call(fixture, sandbox, "/hutch.v1.FileService/StatFile");
+        verbs->read_call(call);
+        expect(fixture, " call_ended:METHOD_UNIMPLEMENTED");
+        verbs->free_call(call);
+        remove_sandbox(fixture, sandbox);
+}
+
+static void calls_that_broke_are_unavailable(void **state) {
+        Fixture *fixture = *state;
+        RuntimeSandbox *sandbox = start_fake(fixture, "fake-plain-1");
+        const RuntimeVerbs *verbs = sandbox->verbs;
+        RuntimeCall *before = open_call(fixture, sandbox, "/hutch.v1.FileService/UploadFile"), *meanwhile, *after;
+
+        verbs->read_call(before);
+        start_exec(sandbox, "exec-drops-1", "", false);
+        expect(fixture, " call_ended:KEEPER_UNAVAILABLE");
+        meanwhile = open_call(fixture, sandbox, "/hutch.v1.FileService/UploadFile");
+        assert_int_equal(count(fixture, "call_ended"), 1);
+        assert_int_equal(verbs->send_call(meanwhile, "x", 1), -EPIPE);
+        expect(fixture, " call_ended:KEEPER_UNAVAILABLE call_ended:KEEPER_UNAVAILABLE");
+        assert_int_equal(count(fixture, "lost"), 0);
+        verbs->free_call(before);
+        verbs->free_call(meanwhile);
+
+        start_exec(sandbox, "exec-runs-1", "", false);
+        expect(fixture, " exec_started:exec-runs-1");
+        after = open_call(fixture, sandbox, "/hutch.v1.FileService/UploadFile");
+        verbs->read_call(after);
+        assert_int_equal(verbs->send_call(after, "again", 5), 0);
+        expect(fixture, " answer:1000:7 k/1 again");
+        verbs->free_call(after);
+        remove_sandbox(fixture, sandbox);
+}
+
 /* Whether the log of the keeper of "fake-plain-1" says @what. */
 static bool keeper_says(Fixture *fixture, const void *what) {
         _cleanup_close_ int fd = -1;
@@ -581,6 +693,25 @@ static bool keeper_says(Fixture *fixture, const void *what) {
         fd = open(path, O_RDONLY | O_CLOEXEC);
         assert_true(fd >= 0 && read(fd, text, sizeof(text) - 1) >= 0);
         return strstr(text, what) != NULL;
+}
+
+static void calls_that_are_freed_are_cancelled(void **state) {
+        Fixture *fixture = *state;
+        RuntimeSandbox *sandbox = start_fake(fixture, "fake-plain-1");
+        RuntimeCall *call = open_call(fixture, sandbox, "/hutch.v1.FileService/UploadFile");
+
+        sandbox->verbs->read_call(call);
+        assert_int_equal(sandbox->verbs->send_call(call, "one", 3), 0);
+        expect(fixture, " answer:1000:7 k/1 one");
+        sandbox->verbs->free_call(call);
+        assert_true(run_until(fixture, keeper_says, "file work cancelled"));
+        assert_int_equal(count(fixture, "call_ended"), 0);
+
+        /* The sandbox is let go of first. */
+        call = open_call(fixture, sandbox, "/hutch.v1.FileService/UploadFile");
+        remove_sandbox(fixture, sandbox);
+        run_for(fixture, 30 * NSEC_PER_MSEC);
+        call->verbs->free_call(call);
 }
 
 static void expect_keeper_says(Fixture *fixture, const char *what) {
@@ -1205,6 +1336,10 @@ int main(int argc, char *argv[]) {
                 FAKE(a_broken_connection_is_mended_and_nothing_missed),
                 FAKE(input_that_broke_is_told_when_there_is_a_connection_again),
                 FAKE(input_of_a_lost_sandbox_tells_nothing),
+                FAKE(calls_are_carried_to_the_keeper),
+                FAKE(failures_of_calls_are_read_with_care),
+                FAKE(calls_that_broke_are_unavailable),
+                FAKE(calls_that_are_freed_are_cancelled),
                 FAKE(an_exec_that_the_keeper_forgot_is_told_after_a_broken_connection),
                 FAKE(an_exec_of_nobodys_is_ended_after_a_broken_connection),
                 FAKE(a_keeper_that_dies_is_lost),

@@ -18,6 +18,12 @@
 
 #define SERVICE "/hutch.keeper.v1.KeeperService/"
 #define REPLY_CAP ((size_t) 32 << 20) /* bytes of memory of one decoded message */
+#define METADATA_MAX 4096
+
+/* A page of a listing may have 8 MiB. Calls whose reader is slow hold their window: many of them together must not hold
+ * up the connection, which has the keeper's other answers. */
+#define MESSAGE_MAX ((size_t) 9 << 20)
+#define STREAM_WINDOW (256 << 10)
 
 typedef struct KeeperCall {
         KeeperClient *client;
@@ -160,6 +166,18 @@ ChannelCall *keeper_client_send_input(KeeperClient *client, const ChannelEvents 
         return start_call(client, "SendInput", UINT64_MAX, events, user);
 }
 
+ChannelCall *keeper_client_carry(KeeperClient *client, const char *path, const char *user_name, const char *key,
+                                 uint64_t deadline, const ChannelEvents *events, void *user) {
+        _cleanup_(metadata_clear) Metadata metadata = { .bytes_max = METADATA_MAX };
+
+        if (metadata_add(&metadata, "hutch-user", user_name, strlen(user_name)) < 0 ||
+            (key && metadata_add(&metadata, "hutch-key", key, strlen(key)) < 0))
+                return NULL;
+        return channel_call_start(client->channel,
+                                  &(ChannelRequest){ .path = path, .metadata = &metadata, .deadline = deadline },
+                                  events, user);
+}
+
 static void on_watched(ChannelCall *call, const uint8_t *message, size_t len) {
         KeeperClient *client = channel_call_user(call);
         _cleanup_(protobuf_freep) ProtobufCMessage *decoded = NULL;
@@ -204,6 +222,7 @@ int keeper_client_new(ChannelHub *hub, int folder, uint64_t answer_timeout, cons
                       void *user, KeeperClient **ret_client, HutchError *err) {
         /* The path means this folder only until the connection stands: it is never connected anew. */
         const RetryPolicy once = { .attempts = 1 };
+        SessionLimits limits = session_limits_default;
         ChannelOptions options = channel_options_default;
         KeeperClient *client = new0(KeeperClient, 1);
         char target[64];
@@ -219,6 +238,9 @@ int keeper_client_new(ChannelHub *hub, int folder, uint64_t answer_timeout, cons
         options.target = target;
         options.retry = &once;
         options.connect_timeout = answer_timeout;
+        limits.max_message = MESSAGE_MAX;
+        limits.stream_window = STREAM_WINDOW;
+        options.limits = &limits;
         r = channel_new(hub, &options, &client->channel, err);
         if (r < 0) {
                 fd_close(folder);

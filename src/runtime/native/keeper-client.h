@@ -53,5 +53,11 @@ void keeper_client_describe(KeeperClient *client) __attribute__((nonnull));
 ChannelCall *keeper_client_send_input(KeeperClient *client, const ChannelEvents *events, void *user)
         __attribute__((nonnull(1, 2)));
 
+/* Starts a call of another service of the keeper's, by its whole path, as the user of that name; @key may be NULL.
+ * @deadline: of uv_hrtime(). NULL: the metadata is malformed. */
+ChannelCall *keeper_client_carry(KeeperClient *client, const char *path, const char *user_name, const char *key,
+                                 uint64_t deadline, const ChannelEvents *events, void *user)
+        __attribute__((nonnull(1, 2, 3, 6)));
+
 /* Sets @err to what @status says, with the reasons that exist. */
 void keeper_status_error(const ClientStatus *status, HutchError *err) __attribute__((nonnull));

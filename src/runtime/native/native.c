@@ -144,6 +144,13 @@ static const RuntimeVerbs verbs = {
         .close_stdin = native_input_close_stdin,
         .resize = native_input_resize,
         .send_signal = native_input_signal,
+        .open_call = native_call_open,
+        .free_call = native_call_free,
+        .send_call = native_call_send,
+        .send_call_taken = native_call_send_taken,
+        .call_is_writable = native_call_is_writable,
+        .end_call = native_call_end,
+        .read_call = native_call_read,
         .open_output = execs_open_output,
         .follow_output = execs_follow_output,
 };

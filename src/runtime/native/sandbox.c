@@ -674,6 +674,7 @@ static void run(void *user) {
                 fail_pause(sandbox);
         sync_paused(sandbox);
         native_inputs_tell_broken(sandbox);
+        native_calls_tell_broken(sandbox);
         if (!sandbox->goal_is_new)
                 return;
 
@@ -718,6 +719,7 @@ void native_sandbox_free(RuntimeSandbox *base) {
         task_queue_remove(&sandbox->runtime->queue, &sandbox->task);
         remover_forget(sandbox->runtime->remover, sandbox->id);
         native_inputs_detach(sandbox);
+        native_calls_detach(sandbox);
         drop_client(sandbox);
         execs_detach(sandbox);
         sandbox->keeper = child_process_free(sandbox->keeper);

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/id-map.h"
+#include "runtime/native/calls.h"
 #include "runtime/native/child-process.h"
 #include "runtime/native/input.h"
 #include "runtime/native/keeper-client.h"
@@ -116,6 +117,7 @@ typedef struct NativeSandbox {
         bool pause_is_asked;  /* the keeper was */
         NativeUsage *usages;
         NativeInput *inputs;
+        NativeCall *calls;
         NativeExec *execs, *last_exec; /* in the order they came */
         bool freed;
 } NativeSandbox;
