@@ -283,8 +283,10 @@ void control_commit(Control *control) {
 
         attachments_notify(control);
         watches_wake(control);
-        for (size_t i = 0; i < control->n_converging; i++)
+        for (size_t i = 0; i < control->n_converging; i++) {
+                file_calls_converge(control->converging[i]);
                 sandbox_converge(control->converging[i]);
+        }
         control->n_converging = 0;
         orphans_free(control, false);
 

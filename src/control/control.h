@@ -235,6 +235,47 @@ int attachment_resize(Attachment *attachment, uint32_t rows, uint32_t columns, H
         __attribute__((nonnull(1)));
 int attachment_signal(Attachment *attachment, uint32_t number, HutchError *err) __attribute__((nonnull(1)));
 
+/* File work in a sandbox: a call that is carried to whoever does it there. It begins when the sandbox is READY, keeps
+ * it awake, and ends with it. Nothing of it is kept in the store. */
+typedef struct FileCall FileCall;
+
+typedef struct FileCallRequest {
+        const char *path;  /* of the method; outlives the call */
+        const char *key;   /* what makes a repeat the same, printable ASCII; NULL: nothing does */
+        uint64_t deadline; /* monotonic; UINT64_MAX: none */
+        bool is_whole;     /* no message follows the first */
+} FileCallRequest;
+
+typedef struct FileCallEvents {
+        /* A message that was asked for; comes from malloc() and is the callee's. */
+        void (*message)(void *user, uint8_t *bytes, size_t len);
+        /* file_call_is_writable() is true again, or for the first time. */
+        void (*writable)(void *user);
+        /* It is over, after all messages: well (@err NULL), or not: as whoever did the work says, or
+         * SANDBOX_WRONG_STATE, KEEPER_UNAVAILABLE. The last event. */
+        void (*ended)(void *user, const HutchError *err);
+} FileCallEvents;
+
+/* Begins with @first, which comes from malloc() and is taken over, also when it fails. In a PENDING sandbox it waits for
+ * READY; other states are refused. No event comes before it returns. */
+int control_open_file_call(Control *control, const Caller *caller, const char *sandbox_id,
+                           const FileCallRequest *request, uint8_t *first, size_t first_len,
+                           const FileCallEvents *events, void *user, FileCall **ret_call, HutchError *err)
+        __attribute__((nonnull(1, 2, 3, 4, 5, 7, 9)));
+
+/* Lets go of it, and cancels it when it is not over. */
+FileCall *file_call_free(FileCall *call);
+DEFINE_CLEANUP(FileCall *, file_call_free);
+
+/* Sends a message, which comes from malloc() and is taken over, also when it fails. -EPIPE: it is over, which is told;
+ * -ENOMEM. Only while it is writable. */
+int file_call_send_taken(FileCall *call, uint8_t *bytes, size_t len) __attribute__((nonnull));
+bool file_call_is_writable(const FileCall *call) __attribute__((nonnull));
+void file_call_end(FileCall *call) __attribute__((nonnull)); /* no more messages will be sent */
+
+/* Asks for the next message, or for the end behind the last. */
+void file_call_read(FileCall *call) __attribute__((nonnull));
+
 /* Watching events. A watcher reads at its own pace, from its cursor on; what it has not read is in the store or in a
  * buffer that all share, so it costs the same however slow it is. */
 typedef struct Watch Watch;

@@ -78,6 +78,8 @@ struct Sandbox {
         Exec *changed_execs;
         uint32_t n_active; /* PENDING or RUNNING */
         uint32_t n_attachments;
+        FileCall *file_calls;
+        uint32_t n_file_calls;
 
         Runtime *runtime;       /* NULL: it is not there any more */
         RuntimeSandbox *remote; /* NULL: not asked yet */
@@ -262,11 +264,17 @@ void watches_wake(Control *control);
 /* timers.c */
 void timers_start(Control *control);
 void sandbox_update_idle(Sandbox *sandbox); /* whether it is in use has perhaps changed */
+/* The same of file work, which comes and goes too often to be written down each time. @sign: 1 or -1. */
+void sandbox_count_file_call(Sandbox *sandbox, int sign);
 void sandbox_arm(Sandbox *sandbox);
 void sandbox_disarm(Sandbox *sandbox);
 void sandbox_init_times(Sandbox *sandbox, uint64_t lifetime_left);
 uint64_t sandbox_lifetime_left(const Sandbox *sandbox, uint64_t now);
 uint64_t deadline_after(uint64_t now, uint64_t duration);
+
+/* file-calls.c */
+void file_calls_converge(Sandbox *sandbox); /* starts what waited for the sandbox, ends what it is over for */
+void file_calls_end(Sandbox *sandbox);      /* the sandbox is gone */
 
 /* attachments.c */
 void exec_detach(Exec *exec); /* from the runtime */

@@ -40,7 +40,7 @@ Sandbox *sandbox_free(Sandbox *sandbox) {
         if (!sandbox)
                 return NULL;
 
-        assert(sandbox->n_execs == 0 && sandbox->n_attachments == 0);
+        assert(sandbox->n_execs == 0 && sandbox->n_attachments == 0 && sandbox->n_file_calls == 0);
         sandbox_detach(sandbox);
         sandbox_saved_free(sandbox->saved);
         (void) sandbox_spec_unref(sandbox->record.spec);
@@ -176,8 +176,9 @@ void sandbox_drop(Sandbox *sandbox) {
         uid_slot_mark(control, sandbox->record.uid_slot, false);
         while (sandbox->n_execs > 0)
                 exec_drop(sandbox->execs[sandbox->n_execs - 1]);
-        sandbox_detach(sandbox);
         sandbox->is_gone = true;
+        file_calls_end(sandbox);
+        sandbox_detach(sandbox);
         sandbox_release(sandbox);
 }
 

@@ -12,6 +12,7 @@
 #include "base/memory.h"
 #include "control/objects.h"
 
+#define IDLE_WRITE_INTERVAL (60 * NSEC_PER_SEC) /* how exactly a restarted daemon knows when there was file work */
 #define STOP_GRACE (10 * NSEC_PER_SEC)
 #define PURGE_BATCH 100
 #define PURGE_PAUSE NSEC_PER_SEC           /* while there is more */
@@ -111,6 +112,12 @@ static uint64_t idle_left(const Sandbox *sandbox) {
         return passed < ttl ? ttl - passed : 0;
 }
 
+static uint64_t idle_deadline(const Sandbox *sandbox) {
+        return sandbox->record.idle_since != 0 && sandbox->record.spec->idle_ttl > 0 && sandbox->n_file_calls == 0
+                       ? deadline_after(clock_monotonic_ns(), sandbox->record.spec->idle_ttl)
+                       : UINT64_MAX;
+}
+
 void sandbox_update_idle(Sandbox *sandbox) {
         bool is_idle = sandbox->record.state == SANDBOX_READY && sandbox->n_active == 0 && sandbox->n_attachments == 0;
 
@@ -119,9 +126,24 @@ void sandbox_update_idle(Sandbox *sandbox) {
 
         sandbox_change(sandbox);
         sandbox->record.idle_since = is_idle ? clock_realtime_ns() : 0;
-        sandbox->idle_deadline = is_idle && sandbox->record.spec->idle_ttl > 0
-                                         ? deadline_after(clock_monotonic_ns(), sandbox->record.spec->idle_ttl)
-                                         : UINT64_MAX;
+        sandbox->idle_deadline = idle_deadline(sandbox);
+        sandbox_arm(sandbox);
+}
+
+void sandbox_count_file_call(Sandbox *sandbox, int sign) {
+        uint64_t now = clock_realtime_ns();
+
+        sandbox->n_file_calls += (uint32_t) sign;
+        if (sandbox->is_gone || sandbox->record.idle_since == 0)
+                return;
+
+        sandbox->idle_deadline = idle_deadline(sandbox);
+        if (sandbox->record.idle_since + IDLE_WRITE_INTERVAL <= now) {
+                sandbox->control->lingers = true;
+                sandbox_change(sandbox);
+                sandbox->record.idle_since = now;
+                sandbox->control->lingers = false;
+        }
         sandbox_arm(sandbox);
 }
 
@@ -173,6 +195,8 @@ static void time_passed(Sandbox *sandbox, uint64_t now) {
         }
         if (sandbox->lifetime_deadline <= now)
                 end_lifetime(sandbox);
+        if (sandbox->n_file_calls > 0)
+                sandbox->idle_deadline = UINT64_MAX; /* it was put back by a commit that failed */
         if (sandbox->idle_deadline <= now) {
                 (void) sandbox_stop(sandbox, STOP_GRACE, REASON_UNSPECIFIED, "nothing used it for its idle time", NULL,
                                     NULL);

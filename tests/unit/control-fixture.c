@@ -352,6 +352,63 @@ static int fake_send_signal(RuntimeInput *input, uint32_t number) {
         return fake_send_input(input, "!", 1);
 }
 
+static RuntimeCall *fake_open_call(RuntimeSandbox *base, const RuntimeCallRequest *request,
+                                   const RuntimeCallEvents *events, void *user) {
+        FakeCall *call = new0(FakeCall, 1);
+
+        call->base.verbs = &fake_verbs;
+        call->sandbox = ((FakeRemote *) base)->sandbox;
+        call->events = events;
+        call->user = user;
+        call->deadline = request->deadline;
+        append(call->path, request->path);
+        append(call->user_name, request->user);
+        append(call->key, request->key ? request->key : "");
+        call->sandbox->last_call = call;
+        call->sandbox->n_calls++;
+        return &call->base;
+}
+
+static void fake_free_call(RuntimeCall *base) {
+        FakeCall *call = (FakeCall *) base;
+
+        if (call->sandbox->last_call == call)
+                call->sandbox->last_call = NULL;
+        for (size_t i = 0; i < call->n_messages; i++)
+                free(call->messages[i]);
+        free(call);
+}
+
+static int fake_send_call_taken(RuntimeCall *base, uint8_t *bytes, size_t len) {
+        FakeCall *call = (FakeCall *) base;
+
+        assert_false(call->is_whole);
+        assert_true(call->n_messages < sizeof(call->messages) / sizeof(call->messages[0]));
+        call->lens[call->n_messages] = len;
+        call->messages[call->n_messages++] = bytes;
+        return 0;
+}
+
+static int fake_send_call(RuntimeCall *base, const void *bytes, size_t len) {
+        uint8_t *copy = malloc(len + 1);
+
+        assert_non_null(copy);
+        memcpy(copy, bytes, len);
+        return fake_send_call_taken(base, copy, len);
+}
+
+static bool fake_call_is_writable(const RuntimeCall *base) {
+        return !((const FakeCall *) base)->is_full;
+}
+
+static void fake_half_close(RuntimeCall *base) {
+        ((FakeCall *) base)->is_whole = true;
+}
+
+static void fake_read_call(RuntimeCall *base) {
+        ((FakeCall *) base)->demand++;
+}
+
 static void output_path(const Fake *fake, const char *sandbox_id, const char *exec_id, int stream, char path[256]) {
         (void) snprintf(path, 256, "%s/%s.%s.%d", fake->folder, sandbox_id, exec_id, stream);
 }
@@ -397,9 +454,34 @@ static const RuntimeVerbs fake_verbs = {
         .close_stdin = fake_close_stdin,
         .resize = fake_resize,
         .send_signal = fake_send_signal,
+        .open_call = fake_open_call,
+        .free_call = fake_free_call,
+        .send_call = fake_send_call,
+        .send_call_taken = fake_send_call_taken,
+        .call_is_writable = fake_call_is_writable,
+        .end_call = fake_half_close,
+        .read_call = fake_read_call,
         .open_output = fake_open_output,
         .follow_output = fake_follow_output,
 };
+
+void fake_answer(FakeCall *call, const void *bytes, size_t len) {
+        uint8_t *copy = malloc(len + 1);
+
+        assert_non_null(copy);
+        memcpy(copy, bytes, len);
+        assert_true(call->demand > 0);
+        call->demand--;
+        call->events->message(call->user, copy, len);
+}
+
+void fake_end_call(FakeCall *call, Reason reason) {
+        _cleanup_(error_clear) HutchError err = {};
+
+        if (reason != REASON_UNSPECIFIED)
+                (void) reason_set(&err, -EIO, reason, "it was so inside");
+        call->events->ended(call->user, reason == REASON_UNSPECIFIED ? NULL : &err);
+}
 
 FakeSandbox *fake_sandbox(Fixture *fixture, const char *id) {
         FakeSandbox *sandbox = find(&fixture->fake, id);

@@ -21,8 +21,24 @@ typedef struct FakeExec {
 } FakeExec;
 
 typedef struct FakeRemote FakeRemote;
+typedef struct FakeSandbox FakeSandbox;
 
-typedef struct FakeSandbox {
+/* File work that was asked for. */
+typedef struct FakeCall {
+        RuntimeCall base;
+        FakeSandbox *sandbox;
+        const RuntimeCallEvents *events;
+        void *user;
+        char path[64], user_name[64], key[256];
+        uint64_t deadline;
+        uint8_t *messages[8]; /* that were sent */
+        size_t lens[8], n_messages;
+        bool is_whole; /* no more will be sent */
+        bool is_full;
+        unsigned demand;
+} FakeCall;
+
+struct FakeSandbox {
         char id[64];
         bool exists, runs, is_paused;
         unsigned n_start, n_recover, n_stop, n_remove, n_pause; /* how often it was asked */
@@ -33,8 +49,10 @@ typedef struct FakeSandbox {
         char input[64]; /* bytes, "|" for a close, "!" for a signal, "#" for a size */
         bool input_is_full;
         RuntimeInput *last_input; /* that was opened; NULL: it was freed */
+        FakeCall *last_call;      /* the same */
+        unsigned n_calls;         /* ever */
         FakeRemote *remote;
-} FakeSandbox;
+};
 
 typedef struct Fake {
         Runtime runtime;
@@ -108,6 +126,8 @@ void fake_start_exec(Fixture *fixture, const char *sandbox_id, const char *exec_
 void fake_end_exec(Fixture *fixture, const char *sandbox_id, const char *exec_id, RuntimeExecEnd end);
 void fake_lose(Fixture *fixture, const char *id);
 void fake_break_input(Fixture *fixture, const char *sandbox_id); /* the one that was opened last */
+void fake_answer(FakeCall *call, const void *bytes, size_t len);
+void fake_end_call(FakeCall *call, Reason reason); /* REASON_UNSPECIFIED: well */
 void fake_write(Fixture *fixture, const char *sandbox_id, const char *exec_id, int stream, const char *text);
 
 /* All events so far as one text: "sequence:sandbox:what from>to; …"; the caller frees it. */
