@@ -10,7 +10,8 @@
 #include "policy/profile.h"
 #include "rpc/call.h"
 
-/* The public contract, served: AgentSandboxService (all but snapshots), ExecService and SystemService.
+/* The public contract, served: AgentSandboxService (all but snapshots), ExecService, FileService and
+ * SystemService.
  *
  *         r = control_new(loop, &(ControlOptions){ .codec = &api_codec, … }, &control, &err);
  *         api = api_new(&(ApiOptions){ .loop = loop, .control = control, .uid = geteuid(), … });

@@ -66,6 +66,7 @@ typedef struct MethodList {
 
 MethodList sandbox_service_methods(void);
 MethodList exec_service_methods(void);
+MethodList file_service_methods(void);
 MethodList system_service_methods(void);
 
 /* Who calls. */
@@ -147,6 +148,7 @@ void api_stream_end_of_call(ApiStream *stream) __attribute__((nonnull));
 /* Sends @buffer; fails the stream when that cannot be done. */
 void api_stream_put(ApiStream *stream, const WireBuffer *buffer) __attribute__((nonnull));
 void api_stream_send_bytes(ApiStream *stream, const void *bytes, size_t len) __attribute__((nonnull));
+void api_stream_send_taken(ApiStream *stream, uint8_t *bytes, size_t len) __attribute__((nonnull)); /* from malloc() */
 
 /* Ends the call. */
 void api_stream_finish(ApiStream *stream) __attribute__((nonnull));

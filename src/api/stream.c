@@ -131,6 +131,14 @@ void api_stream_send_bytes(ApiStream *stream, const void *bytes, size_t len) {
                 fail_out_of_memory(stream);
 }
 
+void api_stream_send_taken(ApiStream *stream, uint8_t *bytes, size_t len) {
+        _cleanup_free_ uint8_t *taken = bytes;
+        int r = stream->finished ? -EPIPE : call_send_taken(stream->call, TAKE_PTR(taken), len);
+
+        if (r < 0 && r != -EPIPE)
+                fail_out_of_memory(stream);
+}
+
 void api_stream_put(ApiStream *stream, const WireBuffer *buffer) {
         if (buffer->failed)
                 fail_out_of_memory(stream);

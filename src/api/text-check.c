@@ -31,10 +31,11 @@ typedef struct WireField {
 
 /* Reasons of fields that have their own. */
 static const struct {
-        const char *field; /* of a map: "env[]" for its keys, "env" for its values */
+        const char *field; /* of a map: "env[]" for its keys, "env" for its values; "Message.field": of that one */
         Reason not_utf8;
         Reason nul;
 } own_reasons[] = {
+        { "MoveFileRequest.source", REASON_PATH_NOT_UTF8, REASON_PATH_CONTROL_CHARACTER },
         { "argv", REASON_FIELD_NOT_UTF8, REASON_ARGV_MALFORMED },
         { "command", REASON_FIELD_NOT_UTF8, REASON_ARGV_MALFORMED },
         { "env", REASON_FIELD_NOT_UTF8, REASON_ENV_VALUE_MALFORMED },
@@ -138,7 +139,15 @@ static int take_field(Span *rest, WireField *ret_field) {
         }
 }
 
-static void check_text(const char *name, Span text, Violations *violations) {
+static bool is_field(const char *field, const char *message, const char *name) {
+        const char *dot = strchr(field, '.');
+
+        if (!dot)
+                return str_equal(field, name);
+        return strlen(message) == (size_t) (dot - field) && str_has_prefix(field, message) && str_equal(dot + 1, name);
+}
+
+static void check_text(const char *message, const char *name, Span text, Violations *violations) {
         Reason not_utf8 = REASON_FIELD_NOT_UTF8, nul = REASON_FIELD_INVALID;
         bool is_utf8 = utf8_valid((const char *) text.bytes, text.len);
 
@@ -146,7 +155,7 @@ static void check_text(const char *name, Span text, Violations *violations) {
                 return;
 
         for (size_t i = 0; i < sizeof(own_reasons) / sizeof(own_reasons[0]); i++)
-                if (str_equal(own_reasons[i].field, name)) {
+                if (is_field(own_reasons[i].field, message, name)) {
                         not_utf8 = own_reasons[i].not_utf8;
                         nul = own_reasons[i].nul;
                 }
@@ -200,15 +209,15 @@ static int check_member(const ProtobufCFieldDescriptor *map, Span entry, size_t 
                         r = -EBADMSG;
                         break;
                 }
-                check_text(field.number == 1 ? keys_name : map->name, field.content, violations);
+                check_text("", field.number == 1 ? keys_name : map->name, field.content, violations);
         }
 
         violations_leave(violations, above);
         return r;
 }
 
-static int check_field(const ProtobufCFieldDescriptor *field, const WireField *wire, size_t index,
-                       Violations *violations) {
+static int check_field(const ProtobufCMessageDescriptor *type, const ProtobufCFieldDescriptor *field,
+                       const WireField *wire, size_t index, Violations *violations) {
         size_t above;
         int r = 0;
 
@@ -222,7 +231,7 @@ static int check_field(const ProtobufCFieldDescriptor *field, const WireField *w
         above = field->label == PROTOBUF_C_LABEL_REPEATED ? violations_enter_element(violations, field->name, index)
                                                           : violations_enter(violations, field->name);
         if (field->type == PROTOBUF_C_TYPE_STRING)
-                check_text(field->name, wire->content, violations);
+                check_text(type->short_name, field->name, wire->content, violations);
         else
                 r = text_check(field->descriptor, wire->content.bytes, wire->content.len, violations);
         violations_leave(violations, above);
@@ -247,7 +256,7 @@ int text_check(const ProtobufCMessageDescriptor *type, const uint8_t *bytes, siz
                 if (!field)
                         continue;
 
-                r = check_field(field, &wire, n_seen[field - type->fields]++, violations);
+                r = check_field(type, field, &wire, n_seen[field - type->fields]++, violations);
                 if (r < 0)
                         return r;
         }

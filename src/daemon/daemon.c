@@ -403,7 +403,7 @@ static int make_control(Daemon *daemon, HutchError *err) {
 
 static int add_methods(Daemon *daemon) {
         static const char *const services[] = { "", "hutch.v1.AgentSandboxService", "hutch.v1.ExecService",
-                                                "hutch.v1.SystemService" };
+                                                "hutch.v1.FileService", "hutch.v1.SystemService" };
         int r;
 
         daemon->methods = method_table_new();

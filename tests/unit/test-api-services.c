@@ -14,6 +14,7 @@
 #include "base/strings.h"
 #include "contract/hutch/v1/event.pb-c.h"
 #include "contract/hutch/v1/exec.pb-c.h"
+#include "contract/hutch/v1/file.pb-c.h"
 #include "contract/hutch/v1/sandbox.pb-c.h"
 #include "contract/hutch/v1/system.pb-c.h"
 #include "control-fixture.h"
@@ -801,6 +802,268 @@ static void the_daemon_tells_about_itself(void **state) {
         assert_true(answer->host->cpus > 0);
 }
 
+/* File work. */
+
+static Calling *begin_stat(Setting *setting, const char *path) {
+        Hutch__V1__StatFileRequest request = HUTCH__V1__STAT_FILE_REQUEST__INIT;
+        Calling *calling;
+        uint64_t deadline = 0;
+
+        request.sandbox_id = (char *) "sb-one";
+        request.path = (char *) path;
+        calling = begin(setting, "FileService/StatFile", &request.base, &hutch__v1__stat_file_response__descriptor);
+        while (calling->call && !fake_sandbox(setting->fixture, "sb-one")->last_call)
+                turn(calling, &deadline);
+        return calling;
+}
+
+static FakeCall *file_work(Setting *setting) {
+        FakeCall *call = fake_sandbox(setting->fixture, "sb-one")->last_call;
+
+        assert_non_null(call);
+        return call;
+}
+
+static void answer_message(FakeCall *call, const ProtobufCMessage *message) {
+        _cleanup_free_ uint8_t *bytes = NULL;
+        size_t len;
+
+        assert_int_equal(protobuf_pack(message, &bytes, &len), 0);
+        fake_answer(call, bytes, len);
+}
+
+static void file_work_is_checked_completed_and_carried(void **state) {
+        Setting *setting = *state;
+        _cleanup_(finishp) Calling *calling = NULL, *refused = NULL;
+        _cleanup_(protobuf_freep) ProtobufCMessage *sent = NULL;
+        Hutch__V1__MakeDirectoryRequest request = HUTCH__V1__MAKE_DIRECTORY_REQUEST__INIT;
+        Hutch__V1__MakeDirectoryResponse response = HUTCH__V1__MAKE_DIRECTORY_RESPONSE__INIT;
+        Hutch__V1__FileInfo file = HUTCH__V1__FILE_INFO__INIT;
+        const Hutch__V1__MakeDirectoryRequest *carried;
+        uint64_t deadline = 0;
+        char key[128];
+        FakeCall *call;
+
+        make_sandbox(setting, "sb-one");
+        request.sandbox_id = (char *) "sb-one";
+        request.path = (char *) "a/./b/";
+        request.request_id = (char *) "req-1";
+        calling = begin(setting, "FileService/MakeDirectory", &request.base,
+                        &hutch__v1__make_directory_response__descriptor);
+        while (!fake_sandbox(setting->fixture, "sb-one")->last_call)
+                turn(calling, &deadline);
+        call = file_work(setting);
+        assert_string_equal(call->path, "/hutch.v1.FileService/MakeDirectory");
+        (void) snprintf(key, sizeof(key), ":uid:%u/req-1", getuid());
+        assert_string_equal(call->key + 64, key);
+        assert_int_equal(strspn(call->key, "0123456789abcdef"), 64);
+        assert_true(call->is_whole);
+        assert_int_equal(protobuf_unpack(&hutch__v1__make_directory_request__descriptor, call->messages[0],
+                                         call->lens[0], 1 << 20, &sent),
+                         0);
+        carried = (const Hutch__V1__MakeDirectoryRequest *) sent;
+        assert_string_equal(carried->path, "/workspace/a/b/");
+        assert_string_equal(carried->request_id, "req-1");
+        assert_int_equal(carried->mode, 0755);
+
+        file.path = (char *) "/workspace/a/b";
+        response.file = &file;
+        answer_message(call, &response.base);
+        fixture_turn(setting->fixture);
+        assert_int_equal(calling->n_messages, 0); /* it might still fail */
+        fake_end_call(call, REASON_UNSPECIFIED);
+        wait_end(calling);
+        assert_ok(calling);
+        assert_string_equal(((Hutch__V1__MakeDirectoryResponse *) calling->messages[0])->file->path, "/workspace/a/b");
+
+        request.path = (char *) "/a/../b";
+        request.request_id = (char *) "no spaces";
+        request.sandbox_id = (char *) "";
+        refused = ask(setting, "FileService/MakeDirectory", &request.base,
+                      &hutch__v1__make_directory_response__descriptor);
+        assert_failed(refused, "FIELD_REQUIRED");
+        assert_int_equal(refused->details->n_violations, 3);
+        assert_string_equal(refused->details->violations[2].reason, "PATH_DOTDOT");
+}
+
+static void answers_of_file_work_are_not_believed(void **state) {
+        static const struct {
+                const char *bytes;
+                size_t len;
+        } lies[] = {
+                { "\xff", 1 },                     /* no message */
+                { "\x0a\x03\x0a\x01\xff", 5 },     /* a path that is not UTF-8 */
+                { "\x0a\x04\x0a\x02\x00\x00", 6 }, /* one that has NULs */
+        };
+        Setting *setting = *state;
+
+        make_sandbox(setting, "sb-one");
+        for (size_t i = 0; i < sizeof(lies) / sizeof(lies[0]); i++) {
+                _cleanup_(finishp) Calling *calling = begin_stat(setting, "/a");
+
+                fake_answer(file_work(setting), lies[i].bytes, lies[i].len);
+                wait_end(calling);
+                assert_failed(calling, "INTERNAL");
+                assert_null(fake_sandbox(setting->fixture, "sb-one")->last_call);
+        }
+        for (size_t n = 0; n <= 2; n += 2) {
+                _cleanup_(finishp) Calling *calling = begin_stat(setting, "/a");
+                FakeCall *call = file_work(setting);
+
+                /* No answer, and two. */
+                if (n == 0) {
+                        fake_end_call(call, REASON_UNSPECIFIED);
+                } else {
+                        fake_answer(call, "", 0);
+                        fake_answer(call, "", 0);
+                }
+                wait_end(calling);
+                assert_failed(calling, "INTERNAL");
+        }
+        {
+                _cleanup_(finishp) Calling *calling = begin_stat(setting, "/a");
+                FakeCall *call = file_work(setting);
+
+                /* What it does not know of FileInfo does not get out. */
+                fake_answer(call, "\x0a\x06\x0a\x02/a\x78\x01\xf8\x01\x05", 11);
+                fake_end_call(call, REASON_UNSPECIFIED);
+                wait_end(calling);
+                assert_ok(calling);
+                assert_int_equal(calling->messages[0]->n_unknown_fields, 0);
+        }
+}
+
+static void downloads_have_an_order(void **state) {
+        static const struct {
+                const char *answers[3];
+                size_t lens[3];
+                bool good;
+        } cases[] = {
+                { { "\x0a\x00", "\x12\x01x", NULL }, { 2, 3 }, true },
+                { { "\x0a\x00", NULL }, { 2 }, true },
+                { { NULL }, {}, false },
+                { { "\x12\x01x", NULL }, { 3 }, false },
+                { { "\x0a\x00", "\x0a\x00", NULL }, { 2, 2 }, false },
+                { { "\x0a\x00", "\x12\x01x\x12\x01x", NULL }, { 2, 6 }, false },
+                { { "", NULL }, { 0 }, false },
+        };
+        Setting *setting = *state;
+        Hutch__V1__DownloadFileRequest request = HUTCH__V1__DOWNLOAD_FILE_REQUEST__INIT;
+
+        make_sandbox(setting, "sb-one");
+        request.sandbox_id = (char *) "sb-one";
+        request.path = (char *) "/a";
+        for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+                _cleanup_(finishp) Calling *calling = begin(setting, "FileService/DownloadFile", &request.base,
+                                                            &hutch__v1__download_file_response__descriptor);
+                uint64_t deadline = 0;
+                FakeCall *call;
+
+                while (!(call = fake_sandbox(setting->fixture, "sb-one")->last_call))
+                        turn(calling, &deadline);
+                for (size_t j = 0; cases[i].answers[j]; j++)
+                        fake_answer(call, cases[i].answers[j], cases[i].lens[j]);
+                if (fake_sandbox(setting->fixture, "sb-one")->last_call)
+                        fake_end_call(call, REASON_UNSPECIFIED);
+                wait_end(calling);
+                if (cases[i].good)
+                        assert_ok(calling);
+                else
+                        assert_failed(calling, "INTERNAL");
+        }
+}
+
+static Calling *begin_upload(Setting *setting) {
+        Hutch__V1__UploadFileRequest request = HUTCH__V1__UPLOAD_FILE_REQUEST__INIT;
+        Hutch__V1__UploadFileHeader header = HUTCH__V1__UPLOAD_FILE_HEADER__INIT;
+        Calling *calling = start(setting, "FileService/UploadFile", &hutch__v1__upload_file_response__descriptor);
+        uint64_t deadline = 0;
+
+        header.sandbox_id = (char *) "sb-one";
+        header.path = (char *) "/a";
+        request.item_case = HUTCH__V1__UPLOAD_FILE_REQUEST__ITEM_HEADER;
+        request.header = &header;
+        send_message(calling, &request.base);
+        while (!fake_sandbox(setting->fixture, "sb-one")->last_call)
+                turn(calling, &deadline);
+        return calling;
+}
+
+static void uploads_have_an_order_and_wait_for_who_writes(void **state) {
+        static const struct {
+                const char *bytes;
+                size_t len;
+                const char *reason;
+        } cases[] = {
+                { "", 0, "FIELD_REQUIRED" },
+                { "\x0a\x00", 2, "STREAM_ORDER" },
+                { "\xff", 1, "FIELD_INVALID" },
+        };
+        Setting *setting = *state;
+        Calling *calling;
+        uint64_t deadline = 0;
+        FakeCall *call;
+
+        make_sandbox(setting, "sb-one");
+        for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+                calling = begin_upload(setting);
+                assert_int_equal(channel_call_send(calling->call, cases[i].bytes, cases[i].len), 0);
+                wait_end(calling);
+                assert_failed(calling, cases[i].reason);
+                assert_null(fake_sandbox(setting->fixture, "sb-one")->last_call);
+                finish(calling);
+        }
+
+        calling = begin_upload(setting);
+        call = file_work(setting);
+        call->is_full = true;
+        assert_int_equal(channel_call_send(calling->call, "\x12\x03one", 5), 0);
+        assert_int_equal(channel_call_send(calling->call, "\x12\x03two", 5), 0);
+        while (call->n_messages < 2)
+                turn(calling, &deadline);
+        fixture_wait(setting->fixture, 20);
+        assert_int_equal(call->n_messages, 2); /* one was on its way */
+        call->is_full = false;
+        call->events->writable(call->user);
+        /* An odd form, and something that is not known: it comes through in the usual form. */
+        assert_int_equal(channel_call_send(calling->call, "\x12\x85\x00three\x78\x01", 10), 0);
+        channel_call_end(calling->call);
+        while (!call->is_whole)
+                turn(calling, &deadline);
+        assert_int_equal(call->n_messages, 4);
+        assert_memory_equal(call->messages[2], "\x12\x03two", 5);
+        assert_int_equal(call->lens[3], 7);
+        assert_memory_equal(call->messages[3], "\x12\x05three", 7);
+        fake_end_call(call, REASON_CHECKSUM_MISMATCH);
+        wait_end(calling);
+        assert_failed(calling, "CHECKSUM_MISMATCH");
+        finish(calling);
+
+        calling = start(setting, "FileService/UploadArchive", &hutch__v1__upload_archive_response__descriptor);
+        channel_call_end(calling->call);
+        wait_end(calling);
+        assert_failed(calling, "STREAM_ORDER");
+        finish(calling);
+}
+
+static void file_work_is_cancelled_with_its_call(void **state) {
+        Setting *setting = *state;
+        Calling *calling;
+        uint64_t deadline = 0;
+
+        make_sandbox(setting, "sb-one");
+        calling = begin_stat(setting, "/a");
+        (void) file_work(setting);
+        finish(calling);
+        calling = begin_stat(setting, "/a"); /* for turns */
+        api_shut_down(setting->api);
+        wait_end(calling);
+        assert_failed(calling, "DRAINING");
+        while (fake_sandbox(setting->fixture, "sb-one")->last_call)
+                turn(calling, &deadline);
+        finish(calling);
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
         const struct CMUnitTest tests[] = {
@@ -823,6 +1086,11 @@ int main(void) {
                 TEST(streams_of_a_caller_are_limited),
                 TEST(shutting_down_ends_streams_and_not_what_they_watch),
                 TEST(the_daemon_tells_about_itself),
+                TEST(file_work_is_checked_completed_and_carried),
+                TEST(answers_of_file_work_are_not_believed),
+                TEST(downloads_have_an_order),
+                TEST(uploads_have_an_order_and_wait_for_who_writes),
+                TEST(file_work_is_cancelled_with_its_call),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
