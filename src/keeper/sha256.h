@@ -9,7 +9,7 @@
 #define SHA256_SIZE 32
 
 typedef struct Sha256 {
-        _Alignas(8) uint8_t state[112]; /* libcrypto's */
+        uint32_t state[28]; /* libcrypto's */
 } Sha256;
 
 void sha256_init(Sha256 *hash) __attribute__((nonnull));
