@@ -16,5 +16,7 @@ const FileMethodEntry file_methods[] = {
         { .path = PATH("DownloadFile"), .run = file_method_download },
         { .path = PATH("WriteFile"), .run = file_method_write },
         { .path = PATH("UploadFile"), .run = file_method_upload, .upload_use = FILE_UPLOAD_WRITTEN },
+        { .path = PATH("UploadArchive"), .run = file_method_upload_archive },
+        { .path = PATH("DownloadArchive"), .run = file_method_download_archive },
 };
 const size_t n_file_methods = sizeof(file_methods) / sizeof(*file_methods);

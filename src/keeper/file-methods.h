@@ -34,3 +34,5 @@ int file_method_read(FileStream *stream, HutchError *err);
 int file_method_download(FileStream *stream, HutchError *err);
 int file_method_write(FileStream *stream, HutchError *err);
 int file_method_upload(FileStream *stream, HutchError *err);
+int file_method_upload_archive(FileStream *stream, HutchError *err);
+int file_method_download_archive(FileStream *stream, HutchError *err);

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What lives here: what packing and unpacking share. What does not: either. */
+
+#include "keeper/file-archive.h"
+
+#include <string.h>
+
+#include "base/utf8.h"
+
+void file_archive_add_entry(HutchError *err, const char *text) {
+        size_t len = strlen(text), max = sizeof(((ErrorPair *) 0)->value) - 1;
+        if (len > max)
+                for (len = max; len > 0 && !utf8_valid(text, len); len--)
+                        ;
+        error_add_pair(err, "entry", "%.*s", (int) len, text);
+}
