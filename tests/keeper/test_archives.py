@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Folders as archives, in a real sandbox. Python's tarfile makes what is unpacked and reads what is packed."""
+
+import gzip
+import io
+import itertools
+import os
+import tarfile
+import threading
+
+import grpc
+import pytest
+from files import CHUNK, GIB, Files, error_of, messages, reason_of
+from keeper import LIMIT, wait_until
+
+NUMBERS = itertools.count()
+
+
+@pytest.fixture(name="files", scope="module")
+def make_files(keeper):
+    return Files(keeper)
+
+
+@pytest.fixture(name="folder")
+def make_folder(files):
+    """A new folder of the sandbox's user."""
+    path = f"/workspace/archive-{next(NUMBERS)}"
+    files.make(path)
+    yield path
+    files.remove(path, recursive=True)
+
+
+def shell(keeper, script: str) -> bytes:
+    """What @script prints, run as the sandbox's user."""
+    ran = keeper.shell(script, user="1000")
+    assert ran.end.wait_status == 0, keeper.output(ran.exec_id, "err")
+    return keeper.output(ran.exec_id)
+
+
+def open_pack(files, path: str, **values):
+    request = messages().DownloadArchiveRequest(path=path, **({"max_size_bytes": GIB} | values))
+    return files.stub.DownloadArchive(request, timeout=LIMIT, metadata=files.metadata, wait_for_ready=True)
+
+
+def pack(files, path: str, **values) -> bytes:
+    return b"".join(item.data for item in open_pack(files, path, **values))
+
+
+def unpack(files, path: str, data, **values):
+    """Uploads an archive: bytes, or an iterable of them."""
+    chunks = [data[at : at + CHUNK] for at in range(0, len(data), CHUNK)] if isinstance(data, bytes) else data
+    header = messages().UploadArchiveHeader(path=path, **({"max_size_bytes": GIB} | values))
+
+    def requests():
+        yield messages().UploadArchiveRequest(header=header)
+        for chunk in chunks:
+            yield messages().UploadArchiveRequest(data=chunk)
+
+    return files.stub.UploadArchive(requests(), timeout=LIMIT, metadata=files.metadata, wait_for_ready=True)
+
+
+def archive(*entries: tarfile.TarInfo | tuple[tarfile.TarInfo, bytes], mode: str = "w") -> bytes:
+    target = io.BytesIO()
+    with tarfile.open(fileobj=target, mode=mode, format=tarfile.PAX_FORMAT) as tar:
+        for entry in entries:
+            info, data = entry if isinstance(entry, tuple) else (entry, b"")
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return target.getvalue()
+
+
+def entry(name: str, kind: bytes = tarfile.REGTYPE, mode: int = 0o644, link: str = "") -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.mode, info.linkname, info.mtime = kind, mode, link, 1000000000.5
+    return info
+
+
+def refused(files, path: str, data: bytes, **values) -> tuple[str, str]:
+    """The reason, and the entry that is named."""
+    with pytest.raises(grpc.RpcError) as failed:
+        unpack(files, path, data, **values)
+    info = error_of(failed.value)
+    return info.reason, info.metadata.get("entry", "")
+
+
+def test_what_a_sandbox_holds_comes_out_as_it_is(keeper, files, folder):
+    shell(
+        keeper,
+        f"cd {folder}; mkdir -m 750 d; printf hello >d/file; chmod 600 d/file; ln d/file d/other; ln -s file d/link;"
+        "touch -d '2001-02-03 04:05:06.25 UTC' d/file; mkfifo fifo; printf ö >ö",
+    )
+    for compression in ("NONE", "GZIP", "ZSTD"):
+        data = pack(files, folder, compression=f"ARCHIVE_COMPRESSION_{compression}")
+        assert data[:2] == {"GZIP": b"\x1f\x8b", "ZSTD": b"\x28\xb5"}.get(compression, b"Pa")
+        if compression == "ZSTD":
+            continue
+        with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+            found = {info.name: info for info in tar.getmembers()}
+            assert list(found) == ["d", "d/file", "d/link", "d/other", "ö"]
+            assert (found["d"].mode, found["d/file"].mode, found["d/file"].uid) == (0o750, 0o600, 1000)
+            assert tar.extractfile("d/other").read() == b"hello"
+            assert (found["d/other"].type, found["d/other"].linkname) == (tarfile.LNKTYPE, "d/file")
+            assert (found["d/link"].type, found["d/link"].linkname) == (tarfile.SYMTYPE, "file")
+            assert found["d/file"].mtime == 981173106.25
+
+
+def test_what_python_packs_comes_in(keeper, files, folder):
+    long = "/".join(["n" * 100] * 3)
+    data = archive(
+        entry("d", tarfile.DIRTYPE, 0o500),
+        (entry("d/file", mode=0o4711), b"hello"),
+        (entry("dö/implied"), b"x" * 70000),
+        (entry(long), b"long"),
+        entry("hard", tarfile.LNKTYPE, link="d/file"),
+        entry("soft", tarfile.SYMTYPE, link="d/file"),
+        mode="w:gz",
+    )
+    told = unpack(files, folder, data)
+    assert (told.entries, told.size_bytes) == (6, 5 + 70000 + 4)
+    facts = shell(keeper, f"cd {folder}; stat -c '%a %u %g %Y %h' d d/file dö/implied; cat soft hard; cat {long}")
+    assert facts == b"500 1000 1000 1000000000 2\n711 1000 1000 1000000000 2\n644 1000 1000 1000000000 1\nhellohellolong"
+    shell(keeper, f"chmod 700 {folder}/d")
+
+
+def test_all_goes_out_and_in_again(keeper, files, folder):
+    look = (
+        "cd {}; find . -mindepth 1 -printf '%P %y %m %s %T@ %l %n\\n' | sort;"
+        "find . -type f | sort | xargs -d '\\n' cat | cksum"
+    )
+    shell(keeper, f"mkdir {folder}/a {folder}/b; cp -r /usr/include/linux {folder}/a/ || cp -r /etc/a* {folder}/a/")
+    for compression in ("NONE", "GZIP", "ZSTD"):
+        data = pack(files, f"{folder}/a", compression=f"ARCHIVE_COMPRESSION_{compression}")
+        assert unpack(files, f"{folder}/b", data, overwrite=True).entries > 10
+        assert shell(keeper, look.format(f"{folder}/a")) == shell(keeper, look.format(f"{folder}/b"))
+
+
+def test_hostile_archives_are_refused_by_entry(keeper, files, folder):
+    cases = [
+        entry("../out"),
+        entry("/etc/out"),
+        entry("link", tarfile.SYMTYPE, link="../../etc/passwd"),
+        entry("link", tarfile.SYMTYPE, link="/etc/passwd"),
+        entry("hard", tarfile.LNKTYPE, link="../../etc/passwd"),
+        entry("device", tarfile.CHRTYPE),
+        entry("block", tarfile.BLKTYPE),
+        entry("fifo", tarfile.FIFOTYPE),
+    ]
+    for hostile in cases:
+        data = archive((entry("good"), b"good"), hostile)
+        assert refused(files, folder, data, overwrite=True) == ("ARCHIVE_REFUSED", hostile.name)
+    assert shell(keeper, f"cd {folder}; ls -A; cat good") == b"good\ngood"
+    # A link of the archive's own is not gone through either.
+    lead, sub = entry("lead", tarfile.SYMTYPE, link="sub"), entry("sub", tarfile.DIRTYPE, 0o755)
+    data = archive(lead, sub, (entry("lead/x"), b"x"))
+    assert refused(files, folder, data) == ("ARCHIVE_REFUSED", "lead/x")
+    bomb = gzip.compress(gzip.compress(archive((entry("zeros"), bytes(64 << 20)))))
+    assert refused(files, folder, bomb) == ("ARCHIVE_REFUSED", "zeros")
+    data = archive((entry("large"), b"x" * 100))
+    assert refused(files, folder, data, max_size_bytes=99) == ("ARCHIVE_REFUSED", "large")
+    assert refused(files, folder, os.urandom(3000))[0] == "ARCHIVE_REFUSED"
+
+
+def test_permissions_inside_hold(keeper, files, folder):
+    assert refused(files, "/etc", archive((entry("x"), b"x"))) == ("FILE_PERMISSION", "x")
+    shell(keeper, f"mkdir -m 0 {folder}/private")
+    with pytest.raises(grpc.RpcError) as failed:
+        pack(files, folder)
+    assert (reason_of(failed.value), error_of(failed.value).metadata["entry"]) == ("FILE_PERMISSION", "private")
+    assert pack(files, folder, exclude=["private"]) == bytes(1024)
+    shell(keeper, f"rmdir {folder}/private")
+    # /proc and /dev are other mounts.
+    with tarfile.open(fileobj=io.BytesIO(pack(files, "/", exclude=["/*", "!/proc", "!/dev"]))) as tar:
+        assert tar.getnames() == ["dev", "proc"]
+
+
+def test_an_upload_that_ends_early_leaves_nothing_half(keeper, files, folder):
+    data = archive((entry("first"), b"first"), (entry("large"), os.urandom(4 << 20)))
+    sent, stop = threading.Event(), threading.Event()
+
+    def chunks():
+        yield data[: 1 << 20]
+        sent.set()
+        stop.wait(LIMIT)
+
+    header = messages().UploadArchiveHeader(path=folder, max_size_bytes=GIB)
+
+    def requests():
+        yield messages().UploadArchiveRequest(header=header)
+        for chunk in chunks():
+            yield messages().UploadArchiveRequest(data=chunk)
+
+    call = files.stub.UploadArchive.future(requests(), timeout=LIMIT, metadata=files.metadata)
+    assert sent.wait(LIMIT)
+    wait_until(lambda: b"first" in shell(keeper, f"ls -A {folder}"))
+    call.cancel()
+    stop.set()
+    wait_until(lambda: shell(keeper, f"ls -A {folder}") == b"first\n")
+
+
+def test_a_reader_that_goes_away_stops_the_packing(keeper, files, folder):
+    shell(keeper, f"head -c 200M /dev/zero >{folder}/zeros")
+    stream = open_pack(files, folder)
+    next(stream)
+    stream.cancel()
+    # The sandbox still does file work.
+    assert files.stat(f"{folder}/zeros").size_bytes == 200 << 20
