@@ -18,5 +18,6 @@ const FileMethodEntry file_methods[] = {
         { .path = PATH("UploadFile"), .run = file_method_upload, .upload_use = FILE_UPLOAD_WRITTEN },
         { .path = PATH("UploadArchive"), .run = file_method_upload_archive },
         { .path = PATH("DownloadArchive"), .run = file_method_download_archive },
+        { .path = PATH("WatchFiles"), .run = file_method_watch, .lasts = true },
 };
 const size_t n_file_methods = sizeof(file_methods) / sizeof(*file_methods);

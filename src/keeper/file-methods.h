@@ -36,3 +36,4 @@ int file_method_write(FileStream *stream, HutchError *err);
 int file_method_upload(FileStream *stream, HutchError *err);
 int file_method_upload_archive(FileStream *stream, HutchError *err);
 int file_method_download_archive(FileStream *stream, HutchError *err);
+int file_method_watch(FileStream *stream, HutchError *err);
