@@ -79,6 +79,9 @@ static int prepare(const KeptSandbox *sandbox, const SpawnPlan *plan, HutchError
         int r = arrange_fds(plan->stdin_fd);
         if (r < 0)
                 return reason_set(err, r, reason_from_errno(r), "cannot prepare a file worker: %s", strerror(-r));
+        r = privileges_bound();
+        if (r < 0)
+                return reason_set(err, r, reason_from_errno(r), "cannot prepare a file worker: %s", strerror(-r));
         r = user_find(plan->user, &user);
         if (r == -ENOENT)
                 return reason_set(err, r, REASON_USER_NOT_FOUND, "the sandbox has no user or group “%s”", plan->user);
@@ -92,7 +95,7 @@ static int prepare(const KeptSandbox *sandbox, const SpawnPlan *plan, HutchError
         if (r >= 0 && prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
                 r = -errno;
         if (r >= 0)
-                r = filter_install(sandbox->config);
+                r = filter_install(&sandbox->config->filter);
         if (r < 0)
                 return reason_set(err, r, reason_from_errno(r), "cannot prepare a file worker: %s", strerror(-r));
         return 0;
