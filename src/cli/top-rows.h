@@ -52,8 +52,8 @@ int top_rows_list(const TopAsker *asker, TopRows *ret_rows, HutchError **ret_err
 /* Rows for sandboxes that are named, of which nothing is known yet. */
 TopRows top_rows_of(char *const ids[], size_t n) __attribute__((nonnull));
 
-/* Asks for what each of @rows uses now. Those that run nothing are not measured, nor those that were listed and are gone
- * since; one that was named and is not there is an error. */
+/* Asks for what each of @rows uses now. Those that run nothing are not measured, nor those that were listed and are
+ * gone since; one that was named and is not there is an error. */
 int top_rows_measure(const TopAsker *asker, TopRow *rows, size_t n, HutchError **ret_error) __attribute__((nonnull));
 
 /* Finds out the use of the CPU by what was measured @before, which is sorted anew. */

@@ -316,8 +316,8 @@ static int mask(int root, const char *path, int *empty) {
         return mount_again(*empty, "", 0, place);
 }
 
-/* Leaves half of the watchers of files (inotify) that the user who made the sandbox may have to others: the kernel counts
- * those inside as that user's, too. */
+/* Leaves half of the watchers of files (inotify) that the user who made the sandbox may have to others: the kernel
+ * counts those inside as that user's, too. */
 static int limit_watchers(int root) {
         _cleanup_close_ int proc = -1, all = -1, own = -1;
         char text[32] = "";

@@ -26,8 +26,8 @@ def options_of(hutch: Hutch, command: str) -> list[str]:
 
 
 def test_help_lists_every_command_of_the_issue(alone):
-    expected = "run create list get top stop resume pause unpause delete update exec shell events wait info version doctor"
-    expected = expected.split() + ["exec list", "exec get", "exec cancel", "exec logs", "completion", "help"]
+    expected = "run create list get top stop resume pause unpause delete update exec shell events wait info version"
+    expected = expected.split() + ["doctor", "exec list", "exec get", "exec cancel", "exec logs", "completion", "help"]
     expected += ["daemon", "daemon start", "daemon stop", "daemon status"]
     assert sorted(commands_of(alone)) == sorted(expected)
 

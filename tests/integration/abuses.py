@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hostile programs, which take all that they can get. They run inside, say "ready" when they are at their worst, with what
-they got, and go on. All of them end by themselves after a while, so that a wall that does not hold fails a test and not
-the machine."""
+"""Hostile programs, which take all that they can get. They run inside, say "ready" when they are at their worst, with
+what they got, and go on. All of them end by themselves after a while, so that a wall that does not hold fails a test
+and not the machine."""
 
 PRELUDE = """
 import ctypes, os, resource, select, signal, socket, sys, time

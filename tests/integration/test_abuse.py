@@ -151,8 +151,8 @@ for _ in range(58):
 
 
 def test_what_is_told_of_memory_holds_in_a_full_sandbox(daemon, sandbox):
-    """Of v1: there an exec has no group of its own then, which would make the kernel look for memory inside while nobody on
-    the host can make or remove a cgroup."""
+    """Of v1: there an exec has no group of its own then, which would make the kernel look for memory inside while
+    nobody on the host can make or remove a cgroup."""
     hostile = daemon.ready(limits={"memory_bytes": 64 * MIB})
     with removed(daemon, hostile):
         roomy = daemon.start(hostile, "sleep", "60").id
