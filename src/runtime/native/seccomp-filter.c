@@ -137,7 +137,7 @@ static int add(Context context, uint32_t action, const char *call, unsigned n, c
 }
 
 static int fill_for_keepers(Context context) {
-        const struct scmp_arg_cmp own_cgroups = SCMP_A0(SCMP_CMP_EQ, CLONE_NEWCGROUP);
+        const struct scmp_arg_cmp own_cgroups = SCMP_A0(SCMP_CMP_EQ, CLONE_NEWCGROUP, 0);
         int r = add(context, SCMP_ACT_ALLOW, "unshare", 1, &own_cgroups);
         for (size_t i = 0; i < sizeof(allowed_to_keepers) / sizeof(allowed_to_keepers[0]) && r >= 0; i++)
                 r = add(context, SCMP_ACT_ALLOW, allowed_to_keepers[i], 0, NULL);
