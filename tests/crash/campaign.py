@@ -105,7 +105,7 @@ class World:
         self.daemon.connect()
         box = actor.create()
         actor.wait(box, "READY")
-        freezer = self.daemon.cgroup(box.id) / "cgroup.freeze"
+        freezer = self.daemon.cgroup(box.id) / "box/cgroup.freeze"
         subprocess.run(["mount", "--bind", "/dev/full", freezer], check=True)
         try:
             actor.change(box, "PauseSandbox")
