@@ -493,6 +493,205 @@ HUTCH_API const struct ProtobufCMessageDescriptor *hutch_message_descriptor(cons
 HUTCH_API bool hutch_method_descriptors(const char *method, const struct ProtobufCMessageDescriptor **ret_request,
                                         const struct ProtobufCMessageDescriptor **ret_reply);
 
+/* ---- Files ----
+ *
+ * Paths are inside the sandbox: absolute, or below its working directory. What spec/behavior.md does not allow in one is
+ * refused before a call is made. Modes are permission bits, 0 to 0777. */
+
+typedef enum HutchFileType {
+        HUTCH_FILE_REGULAR = 1,
+        HUTCH_FILE_DIRECTORY = 2,
+        HUTCH_FILE_SYMLINK = 3,
+        HUTCH_FILE_FIFO = 4,
+        HUTCH_FILE_SOCKET = 5,
+        HUTCH_FILE_CHARACTER_DEVICE = 6,
+        HUTCH_FILE_BLOCK_DEVICE = 7,
+} HutchFileType;
+
+HUTCH_API const char *hutch_file_type_name(HutchFileType type); /* "DIRECTORY" */
+
+typedef struct HutchFile {
+        const char *path; /* absolute */
+        const char *name; /* with U+FFFD for bytes that are not UTF-8 */
+        HutchFileType type;
+        uint64_t size;
+        uint32_t mode; /* with the setuid, setgid and sticky bits */
+        uint32_t uid;  /* inside */
+        uint32_t gid;
+        uint64_t modify_time;
+        const char *symlink_target; /* "": it is no symlink */
+        const char *version;        /* another one: the content has changed */
+        uint64_t links;
+        uint64_t disk_bytes;
+
+        /* All of it: a hutch.v1.FileInfo, encoded. */
+        const void *encoded;
+        size_t encoded_len;
+} HutchFile;
+
+HUTCH_API void hutch_file_free(HutchFile *file);
+
+/* @follow: a symlink at the end of the path. @ret_file may be NULL here and below. */
+HUTCH_API int hutch_file_stat(HutchClient *client, const char *sandbox_id, const char *path, bool follow,
+                              HutchFile **ret_file, HutchError **ret_error);
+
+typedef struct HutchListFilesOptions {
+        uint32_t depth;   /* 0: the folder's own entries */
+        const char *glob; /* of paths below the folder; NULL: all of them */
+} HutchListFilesOptions;
+
+/* Calls @callback with each entry, in byte order, until it returns other than 0, which is then returned. Entries may be
+ * missing or come twice when the folder changes meanwhile: then @ret_changed, which may be NULL, is set. @options may be
+ * NULL. */
+HUTCH_API int hutch_file_list(HutchClient *client, const char *sandbox_id, const char *path,
+                              const HutchListFilesOptions *options, int (*callback)(const HutchFile *file, void *user),
+                              void *user, bool *ret_changed, HutchError **ret_error);
+
+/* @parents: make those that are missing, too, and be content with a folder that is there. @mode 0: 0755. */
+HUTCH_API int hutch_file_make_directory(HutchClient *client, const char *sandbox_id, const char *path, uint32_t mode,
+                                        bool parents, HutchFile **ret_file, HutchError **ret_error);
+
+/* Renames. @target is the new path itself. @overwrite: a file that is there is replaced. */
+HUTCH_API int hutch_file_move(HutchClient *client, const char *sandbox_id, const char *source, const char *target,
+                              bool overwrite, bool parents, HutchFile **ret_file, HutchError **ret_error);
+
+/* @recursive: a folder with all that is in it. @ret_removed, which may be NULL: how many things. */
+HUTCH_API int hutch_file_remove(HutchClient *client, const char *sandbox_id, const char *path, bool recursive,
+                                bool ignore_missing, uint64_t *ret_removed, HutchError **ret_error);
+
+typedef struct HutchWriteOptions {
+        uint32_t mode; /* 0: that of the file that is replaced, or 0644 */
+        bool parents;  /* make those that are missing */
+        bool overwrite;
+        const char *expected_version; /* of the file that is replaced; NULL: any; not for uploads */
+
+        /* For uploads only. */
+        bool has_size;
+        uint64_t size;         /* that will come */
+        const uint8_t *sha256; /* 32 bytes; NULL: not checked */
+        const char *upload_id; /* what came is kept for an hour when the upload breaks; NULL: it is not */
+        uint64_t offset;       /* how much of @upload_id is there, as hutch_upload_stat() told */
+        uint64_t max_size;     /* 0: the daemon's default */
+} HutchWriteOptions;
+
+/* Small files (up to 3 MiB), in one call each: all of it or nothing. @options may be NULL. @ret_data is followed by a
+ * NUL that does not count. */
+HUTCH_API int hutch_file_read(HutchClient *client, const char *sandbox_id, const char *path, HutchBuffer *ret_data,
+                              HutchFile **ret_file, HutchError **ret_error);
+HUTCH_API int hutch_file_write(HutchClient *client, const char *sandbox_id, const char *path, const void *data,
+                               size_t len, const HutchWriteOptions *options, HutchFile **ret_file,
+                               HutchError **ret_error);
+
+/* Bytes that come out of a sandbox: of a file, or of an archive. */
+typedef struct HutchDownload HutchDownload;
+
+typedef struct HutchDownloadOptions {
+        uint64_t offset;
+        bool has_length;
+        uint64_t length;
+        const char *expected_version; /* NULL: any */
+        uint64_t max_size;            /* 0: the daemon's default */
+        void *user;                   /* for hutch_client_next() */
+} HutchDownloadOptions;
+
+/* A lost connection is resumed from where it had come to, when the file has not changed. @options may be NULL. */
+HUTCH_API int hutch_download_new(HutchClient *client, const char *sandbox_id, const char *path,
+                                 const HutchDownloadOptions *options, HutchDownload **ret_download,
+                                 HutchError **ret_error);
+
+typedef enum HutchCompression {
+        HUTCH_COMPRESSION_DEFAULT = 0, /* none; of an upload: found out */
+        HUTCH_COMPRESSION_NONE = 1,
+        HUTCH_COMPRESSION_GZIP = 2,
+        HUTCH_COMPRESSION_ZSTD = 3,
+} HutchCompression;
+
+typedef struct HutchArchiveOptions {
+        HutchCompression compression;
+        const char *const *include; /* patterns as in .gitignore; end with NULL; NULL: everything */
+        const char *const *exclude;
+        const char *ignore_file; /* the name of files with further patterns to exclude; NULL: none */
+        bool parents;            /* of an upload: make the folder and those that are missing */
+        bool overwrite;          /* of an upload */
+        uint64_t max_size;       /* 0: the daemon's default */
+        void *user;              /* for hutch_client_next() */
+} HutchArchiveOptions;
+
+/* A folder, or a file, as a tar stream. @options may be NULL. */
+HUTCH_API int hutch_archive_download(HutchClient *client, const char *sandbox_id, const char *path,
+                                     const HutchArchiveOptions *options, HutchDownload **ret_download,
+                                     HutchError **ret_error);
+
+/* Takes the next bytes, which are valid until the next call: 1. 0: that was all. -EAGAIN, without an error, when @wait is
+ * false and there are none yet. */
+HUTCH_API int hutch_download_next(HutchDownload *download, bool wait, const void **ret_data, size_t *ret_len,
+                                  HutchError **ret_error);
+
+/* The file, once hutch_download_next() has returned something else than -EAGAIN; NULL before, and of an archive. */
+HUTCH_API const HutchFile *hutch_download_file(const HutchDownload *download);
+HUTCH_API void hutch_download_free(HutchDownload *download);
+
+/* Bytes that go into a sandbox: a file, or an archive. */
+typedef struct HutchUpload HutchUpload;
+
+/* @options may be NULL. @user is for hutch_client_next(). */
+HUTCH_API int hutch_upload_new(HutchClient *client, const char *sandbox_id, const char *path,
+                               const HutchWriteOptions *options, void *user, HutchUpload **ret_upload,
+                               HutchError **ret_error);
+HUTCH_API int hutch_archive_upload(HutchClient *client, const char *sandbox_id, const char *path,
+                                   const HutchArchiveOptions *options, HutchUpload **ret_upload,
+                                   HutchError **ret_error);
+
+/* Sends bytes. With @wait it returns when there is room for more; otherwise -EAGAIN when there was none, and nothing was
+ * taken. An upload that the daemon has refused takes them as well: hutch_upload_finish() tells. */
+HUTCH_API int hutch_upload_write(HutchUpload *upload, bool wait, const void *data, size_t len, HutchError **ret_error);
+
+/* Whether the daemon has given it up: the rest need not be sent. */
+HUTCH_API bool hutch_upload_is_over(const HutchUpload *upload);
+
+/* Waits until all is written, checked and in its place. Of an archive there is no @ret_file. With @wait false -EAGAIN
+ * until that is so. */
+HUTCH_API int hutch_upload_finish(HutchUpload *upload, bool wait, HutchFile **ret_file, HutchError **ret_error);
+
+/* Of an archive that is finished. */
+HUTCH_API uint64_t hutch_upload_entries(const HutchUpload *upload);
+
+/* An upload that is not finished leaves nothing behind, unless it has an upload id. */
+HUTCH_API void hutch_upload_free(HutchUpload *upload);
+
+/* How far a broken upload has come: its size tells. */
+HUTCH_API int hutch_upload_stat(HutchClient *client, const char *sandbox_id, const char *upload_id,
+                                HutchFile **ret_file, HutchError **ret_error);
+
+/* What changes below a folder. */
+typedef struct HutchFileWatch HutchFileWatch;
+
+typedef enum HutchFileChangeType {
+        HUTCH_FILE_CREATED = 1,
+        HUTCH_FILE_WRITTEN = 2,
+        HUTCH_FILE_MOVED = 3,
+        HUTCH_FILE_DELETED = 4,
+} HutchFileChangeType;
+
+HUTCH_API const char *hutch_file_change_name(HutchFileChangeType type); /* "CREATED" */
+
+typedef struct HutchFileChange {
+        bool overflow;            /* some changes are lost: look at the folder anew; nothing else is set */
+        HutchFileChangeType type; /* 0: the watch has started */
+        const char *path;
+        const char *old_path; /* "" or where it was before */
+        HutchFileType file_type;
+} HutchFileChange;
+
+HUTCH_API int hutch_file_watch_new(HutchClient *client, const char *sandbox_id, const char *path, bool recursive,
+                                   void *user, HutchFileWatch **ret_watch, HutchError **ret_error);
+
+/* Takes the next change, which is valid until the next call: 1. The first tells that the watch stands. -EAGAIN as
+ * elsewhere. A lost connection ends it: what happened meanwhile is not known. */
+HUTCH_API int hutch_file_watch_next(HutchFileWatch *watch, bool wait, HutchFileChange *ret_change,
+                                    HutchError **ret_error);
+HUTCH_API void hutch_file_watch_free(HutchFileWatch *watch);
+
 /* ---- The daemon of this user ---- */
 
 /* Where the daemon of this user listens: HUTCH_SOCKET, or the default. The caller frees it with free(). */

@@ -111,14 +111,17 @@ void checks_new_id(Checks *checks, const char *field, const char *id) {
                 note(checks, id_check(id, strlen(id), &error), &error, "%s", field);
 }
 
-void checks_id(Checks *checks, const char *field, const char *id) {
+void checks_required(Checks *checks, const char *field, const char *text) {
         HutchError error = {};
 
-        if (id && *id)
-                checks_new_id(checks, field, id);
-        else
+        if (!text || !*text)
                 note(checks, error_set(&error, -EINVAL, "FIELD_REQUIRED", "the field is required"), &error, "%s",
                      field);
+}
+
+void checks_id(Checks *checks, const char *field, const char *id) {
+        checks_required(checks, field, id);
+        checks_new_id(checks, field, id);
 }
 
 void checks_element_id(Checks *checks, const char *list, size_t i, const char *id) {
@@ -201,6 +204,23 @@ static void check_directory(Checks *checks, const char *path, const PathContext 
         if (*path)
                 note(checks, path_resolve(path, strlen(path), context, &resolved, NULL, &error), &error,
                      "spec.working_directory");
+}
+
+void checks_path(Checks *checks, const char *field, const char *path) {
+        _cleanup_free_ char *resolved = NULL;
+        HutchError error = {};
+
+        path = path ? path : "";
+        note(checks,
+             path_resolve(path, strlen(path), &(PathContext){ .working_directory = "/" }, &resolved, NULL, &error),
+             &error, "%s", field);
+}
+
+void checks_mode(Checks *checks, const char *field, uint32_t mode) {
+        HutchError error = {};
+
+        if (mode > 0777)
+                note(checks, error_set(&error, -EINVAL, "FIELD_INVALID", "a mode is 0 to 0777"), &error, "%s", field);
 }
 
 static void check_program(Checks *checks, const char *field, char *const *argv, size_t n) {

@@ -57,6 +57,15 @@ void checks_duration(Checks *checks, const char *field, uint64_t duration) __att
 void checks_pairs(Checks *checks, const char *field, const char *reason, const char *const *pairs)
         __attribute__((nonnull(1, 2, 3)));
 
+/* A text that must be there. */
+void checks_required(Checks *checks, const char *field, const char *text) __attribute__((nonnull(1, 2)));
+
+/* A path inside a sandbox, as far as a client can tell: it does not know where the sandbox has its workspace. */
+void checks_path(Checks *checks, const char *field, const char *path) __attribute__((nonnull(1, 2)));
+
+/* Permission bits that a file may be given. */
+void checks_mode(Checks *checks, const char *field, uint32_t mode) __attribute__((nonnull));
+
 /* What a request has in its field "spec". */
 void checks_sandbox_spec(Checks *checks, const Hutch__V1__SandboxSpec *spec) __attribute__((nonnull));
 void checks_exec_spec(Checks *checks, const Hutch__V1__ExecSpec *spec) __attribute__((nonnull));

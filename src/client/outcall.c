@@ -254,6 +254,12 @@ int outcall_queue(HutchCall *call, const ProtobufCMessage *message, Failure *fai
         return r;
 }
 
+void outcall_wait_for_room(HutchCall *call) {
+        client_lock(call->client);
+        client_wait(call, is_writable_or_over);
+        client_unlock(call->client);
+}
+
 static bool takes_input(const HutchCall *call) {
         return call->channel_call && call->answered && channel_call_is_writable(call->channel_call);
 }

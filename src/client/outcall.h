@@ -57,6 +57,9 @@ int outcall_send(HutchCall *call, bool wait, const void *message, size_t len, Fa
 /* Queues a message, whether there is room or not. -EPIPE: the call is over. */
 int outcall_queue(HutchCall *call, const ProtobufCMessage *message, Failure *failure) __attribute__((nonnull));
 
+/* Waits until there is room for a message, or the call is over. */
+void outcall_wait_for_room(HutchCall *call) __attribute__((nonnull));
+
 /* Whether the server has answered and there is room for a message; waiting for that, until the call is over. */
 bool outcall_takes_input(const HutchCall *call) __attribute__((nonnull));
 bool outcall_wait_for_input(HutchCall *call) __attribute__((nonnull));

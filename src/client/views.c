@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What lives here: sandboxes and execs, from messages to what callers read. What does not: events (watch.c). */
+/* What lives here: sandboxes, execs and files, from messages to what callers read. What does not: events (watch.c). */
 
 #include "client/views.h"
 
@@ -32,6 +32,14 @@ const char *hutch_sandbox_state_name(HutchSandboxState state) {
 
 const char *hutch_exec_state_name(HutchExecState state) {
         return enum_name(&hutch__v1__exec_state__descriptor, (int) state, "EXEC_STATE_");
+}
+
+const char *hutch_file_type_name(HutchFileType type) {
+        return enum_name(&hutch__v1__file_type__descriptor, (int) type, "FILE_TYPE_");
+}
+
+const char *hutch_file_change_name(HutchFileChangeType type) {
+        return enum_name(&hutch__v1__file_change_type__descriptor, (int) type, "FILE_CHANGE_TYPE_");
 }
 
 uint64_t timestamp_to_ns(const Google__Protobuf__Timestamp *timestamp) {
@@ -130,6 +138,38 @@ void exec_view_clear(ExecView *view) {
         *view = (ExecView){};
 }
 
+int file_view_fill(FileView *view, const Hutch__V1__FileInfo *message) {
+        size_t len;
+        int r = protobuf_pack(&message->base, &view->encoded, &len);
+
+        if (r < 0)
+                return r;
+
+        view->view = (HutchFile){
+                .path = message->path,
+                .name = message->name,
+                .type = (HutchFileType) message->type,
+                .size = message->size_bytes,
+                .mode = message->mode,
+                .uid = message->uid,
+                .gid = message->gid,
+                .modify_time = timestamp_to_ns(message->modify_time),
+                .symlink_target = message->symlink_target,
+                .version = message->version,
+                .links = message->links,
+                .disk_bytes = message->disk_bytes,
+                .encoded = view->encoded,
+                .encoded_len = len,
+        };
+        return 0;
+}
+
+void file_view_clear(FileView *view) {
+        free(view->encoded);
+        (void) protobuf_free(view->message);
+        *view = (FileView){};
+}
+
 int sandbox_view_new(ProtobufCMessage *whole, const Hutch__V1__Sandbox *part, HutchSandbox **ret_sandbox) {
         SandboxView *view = part ? try_new0(SandboxView, 1) : NULL;
         int r;
@@ -170,6 +210,26 @@ int exec_view_new(ProtobufCMessage *whole, const Hutch__V1__Exec *part, HutchExe
         return 0;
 }
 
+int file_view_new(ProtobufCMessage *whole, const Hutch__V1__FileInfo *part, HutchFile **ret_file) {
+        FileView *view = part ? try_new0(FileView, 1) : NULL;
+        int r;
+
+        if (!view) {
+                (void) protobuf_free(whole);
+                return part ? -ENOMEM : -EBADMSG;
+        }
+
+        view->message = whole;
+        r = file_view_fill(view, part);
+        if (r < 0) {
+                hutch_file_free(&view->view);
+                return r;
+        }
+
+        *ret_file = &view->view;
+        return 0;
+}
+
 void hutch_sandbox_free(HutchSandbox *sandbox) {
         if (!sandbox)
                 return;
@@ -184,4 +244,12 @@ void hutch_exec_free(HutchExec *exec) {
 
         exec_view_clear((ExecView *) exec);
         free(exec);
+}
+
+void hutch_file_free(HutchFile *file) {
+        if (!file)
+                return;
+
+        file_view_clear((FileView *) file);
+        free(file);
 }

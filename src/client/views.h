@@ -8,6 +8,7 @@
 #include "contract/google/protobuf/timestamp.pb-c.h"
 #include "contract/hutch/v1/error.pb-c.h"
 #include "contract/hutch/v1/exec.pb-c.h"
+#include "contract/hutch/v1/file.pb-c.h"
 #include "contract/hutch/v1/sandbox.pb-c.h"
 #include "rpc/protobuf.h"
 
@@ -25,17 +26,27 @@ typedef struct ExecView {
         ProtobufCMessage *message;
 } ExecView;
 
+typedef struct FileView {
+        HutchFile view; /* first */
+        uint8_t *encoded;
+        ProtobufCMessage *message;
+} FileView;
+
 /* Fill a view of @message. The owner clears it. -ENOMEM. */
 int sandbox_view_fill(SandboxView *view, const Hutch__V1__Sandbox *message) __attribute__((nonnull));
 int exec_view_fill(ExecView *view, const Hutch__V1__Exec *message) __attribute__((nonnull));
+int file_view_fill(FileView *view, const Hutch__V1__FileInfo *message) __attribute__((nonnull));
 void sandbox_view_clear(SandboxView *view) __attribute__((nonnull));
 void exec_view_clear(ExecView *view) __attribute__((nonnull));
+void file_view_clear(FileView *view) __attribute__((nonnull));
 
 /* Make one for a caller, of a part of @whole, which it takes over, also when it fails. -EBADMSG: that part is missing.
  * -ENOMEM. */
 int sandbox_view_new(ProtobufCMessage *whole, const Hutch__V1__Sandbox *part, HutchSandbox **ret_sandbox)
         __attribute__((nonnull(1, 3)));
 int exec_view_new(ProtobufCMessage *whole, const Hutch__V1__Exec *part, HutchExec **ret_exec)
+        __attribute__((nonnull(1, 3)));
+int file_view_new(ProtobufCMessage *whole, const Hutch__V1__FileInfo *part, HutchFile **ret_file)
         __attribute__((nonnull(1, 3)));
 
 /* The name of a value without what all names of @type begin with; "" for the value 0 and for one that is not known. */

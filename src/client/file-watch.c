@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What lives here: watching what changes in a sandbox's folders. What does not: watching events (watch.c). */
+
+#include <errno.h>
+#include <hutch/hutch.h>
+#include <stdlib.h>
+
+#include "base/memory.h"
+#include "client/checks.h"
+#include "client/outcall.h"
+#include "contract/hutch/v1/file.pb-c.h"
+
+struct HutchFileWatch {
+        HutchCall *call;
+        ProtobufCMessage *message; /* that the last change is in */
+};
+
+void hutch_file_watch_free(HutchFileWatch *watch) {
+        if (!watch)
+                return;
+
+        (void) outcall_free(watch->call);
+        (void) protobuf_free(watch->message);
+        free(watch);
+}
+
+DEFINE_CLEANUP(HutchFileWatch *, hutch_file_watch_free);
+
+int hutch_file_watch_new(HutchClient *client, const char *sandbox_id, const char *path, bool recursive, void *user,
+                         HutchFileWatch **ret_watch, HutchError **ret_error) {
+        const OutcallOptions options = { .method = "FileService/WatchFiles", .user = user };
+        Hutch__V1__WatchFilesRequest request = HUTCH__V1__WATCH_FILES_REQUEST__INIT;
+        _cleanup_(hutch_file_watch_freep) HutchFileWatch *watch = try_new0(HutchFileWatch, 1);
+        _cleanup_(failure_clear) Failure failure = {};
+        _cleanup_(checks_clear) Checks checks = {};
+        int r = watch ? 0 : -ENOMEM;
+
+        checks_id(&checks, "sandbox_id", sandbox_id);
+        checks_path(&checks, "path", path);
+        if (r == 0)
+                r = checks_result(&checks, &failure);
+        if (r == 0)
+                r = outcall_new(client, &options, &watch->call, &failure);
+        if (r == 0) {
+                request.sandbox_id = (char *) sandbox_id;
+                request.path = (char *) path;
+                request.recursive = recursive;
+                r = outcall_queue(watch->call, &request.base, &failure);
+        }
+        if (r < 0 && r != -EPIPE) /* why it is over, the first change will tell */
+                return failure_tell(&failure, r, ret_error);
+
+        hutch_call_end(watch->call);
+        *ret_watch = TAKE_PTR(watch);
+        return 0;
+}
+
+static void tell(const Hutch__V1__WatchFilesResponse *step, HutchFileChange *ret_change) {
+        const Hutch__V1__FileChange *change = step->change;
+
+        *ret_change = (HutchFileChange){ .path = "", .old_path = "" };
+        if (step->item_case == HUTCH__V1__WATCH_FILES_RESPONSE__ITEM_OVERFLOW)
+                ret_change->overflow = true;
+        else if (step->item_case == HUTCH__V1__WATCH_FILES_RESPONSE__ITEM_CHANGE)
+                *ret_change = (HutchFileChange){
+                        .type = (HutchFileChangeType) change->type,
+                        .path = change->path,
+                        .old_path = change->old_path,
+                        .file_type = (HutchFileType) change->file_type,
+                };
+}
+
+int hutch_file_watch_next(HutchFileWatch *watch, bool wait, HutchFileChange *ret_change, HutchError **ret_error) {
+        _cleanup_(failure_clear) Failure failure = {};
+        int r;
+
+        watch->message = protobuf_free(watch->message);
+        r = outcall_receive_message(watch->call, wait, &hutch__v1__watch_files_response__descriptor, &watch->message,
+                                    &failure);
+        if (r == -EAGAIN)
+                return r;
+        if (r == 0) /* a watch has no end */
+                r = error_set_code(&failure.error, STATUS_UNAVAILABLE, -ECONNRESET, "STREAM_INCOMPLETE",
+                                   "the daemon ended the watch");
+        if (r < 0)
+                return failure_tell(&failure, r, ret_error);
+
+        tell((const Hutch__V1__WatchFilesResponse *) watch->message, ret_change);
+        return 1;
+}
