@@ -681,6 +681,10 @@ typedef struct HutchFileChange {
         const char *path;
         const char *old_path; /* "" or where it was before */
         HutchFileType file_type;
+
+        /* All of it: a hutch.v1.WatchFilesResponse, encoded. */
+        const void *encoded;
+        size_t encoded_len;
 } HutchFileChange;
 
 HUTCH_API int hutch_file_watch_new(HutchClient *client, const char *sandbox_id, const char *path, bool recursive,

@@ -9,9 +9,11 @@
 
 #include "base/strings.h"
 #include "cli/complete.h"
+#include "cli/copy.h"
 #include "cli/doctor.h"
 #include "cli/events-command.h"
 #include "cli/exec-commands.h"
+#include "cli/file-commands.h"
 #include "cli/help.h"
 #include "cli/output.h"
 #include "cli/run.h"
@@ -139,6 +141,49 @@ static const Option events_options[] = {
         {},
 };
 
+static const Option copy_options[] = {
+        { "parents", 'p', NULL, .help = "make folders that are missing" },
+        { "no-clobber", 'n', NULL, .help = "do not replace what is there" },
+        { "resume", 0, NULL, .help = "go on where an earlier copy of the same file was interrupted" },
+        { "quiet", 'q', NULL, .help = "show no progress" },
+        {},
+};
+
+static const Option file_list_options[] = {
+        { "long", 'l', NULL, .help = "with mode, owner, size and time" },
+        { "recursive", 'R', NULL, .help = "folders below it, too" },
+        { "glob", 0, "PATTERN", .help = "only what matches: '*' and '?' within a name, '**' across folders" },
+        {},
+};
+
+static const Option file_stat_options[] = {
+        { "follow", 'L', NULL, .help = "what a symlink points to" },
+        {},
+};
+
+static const Option file_remove_options[] = {
+        { "recursive", 'r', NULL, .help = "folders with all that is in them" },
+        { "force", 'f', NULL, .help = "it is no error when nothing is there" },
+        {},
+};
+
+static const Option file_make_options[] = {
+        { "parents", 'p', NULL, .help = "make folders that are missing, and be content with one that is there" },
+        { "mode", 'm', "MODE", .help = "its permissions, octal (755)" },
+        {},
+};
+
+static const Option file_move_options[] = {
+        { "parents", 'p', NULL, .help = "make folders that are missing" },
+        { "no-clobber", 'n', NULL, .help = "do not replace what is there" },
+        {},
+};
+
+static const Option file_watch_options[] = {
+        { "recursive", 'r', NULL, .help = "folders below it, too" },
+        {},
+};
+
 static const Option daemon_stop_options[] = {
         { "timeout", 0, "DURATION", .help = "how long it may take (30s)" },
         {},
@@ -173,7 +218,7 @@ const Command commands[] = {
         },
         {
                 .name = "list",
-                .alias = "ls",
+                .alias = "ps",
                 .operands = "",
                 .summary = "List sandboxes",
                 .options = { list_options, output_options, global_options },
@@ -254,7 +299,6 @@ const Command commands[] = {
         },
         {
                 .name = "delete",
-                .alias = "rm",
                 .operands = "ID... | --selector SELECTOR | --all",
                 .summary = "Delete sandboxes with all that is in them",
                 .options = { delete_options, wait_options, output_options, global_options },
@@ -337,6 +381,91 @@ const Command commands[] = {
                 .max_operands = 1,
                 .completes = { COMPLETES_SANDBOXES },
                 .run = command_shell,
+        },
+        {
+                .name = "cp",
+                .operands = "SOURCE... TARGET",
+                .summary = "Copy files and folders into a sandbox, out of one, or from one to another",
+                .details = "What is inside is written ID:PATH; '-' is stdin or stdout. A target that is a folder is\n"
+                           "copied into. Files are there whole or not at all. Shows progress on a terminal.",
+                .options = { copy_options, global_options },
+                .min_operands = 2,
+                .max_operands = ANY,
+                .completes = { COMPLETES_FILES, COMPLETES_FILES },
+                .run = command_copy,
+        },
+        {
+                .name = "ls",
+                .operands = "ID[:PATH]",
+                .summary = "List a folder of a sandbox",
+                .options = { file_list_options, output_options, global_options },
+                .min_operands = 1,
+                .max_operands = 1,
+                .completes = { COMPLETES_SANDBOXES },
+                .run = command_file_list,
+        },
+        {
+                .name = "cat",
+                .operands = "ID:PATH...",
+                .summary = "Print files of a sandbox",
+                .options = { global_options },
+                .min_operands = 1,
+                .max_operands = ANY,
+                .completes = { COMPLETES_SANDBOXES, COMPLETES_SANDBOXES },
+                .run = command_file_cat,
+        },
+        {
+                .name = "stat",
+                .operands = "ID:PATH...",
+                .summary = "Show what is known about files of a sandbox",
+                .options = { file_stat_options, output_options, global_options },
+                .min_operands = 1,
+                .max_operands = ANY,
+                .completes = { COMPLETES_SANDBOXES, COMPLETES_SANDBOXES },
+                .run = command_file_stat,
+        },
+        {
+                .name = "mkdir",
+                .operands = "ID:PATH...",
+                .summary = "Make folders in a sandbox",
+                .options = { file_make_options, global_options },
+                .min_operands = 1,
+                .max_operands = ANY,
+                .completes = { COMPLETES_SANDBOXES, COMPLETES_SANDBOXES },
+                .run = command_file_make_directory,
+        },
+        {
+                .name = "mv",
+                .operands = "ID:SOURCE TARGET",
+                .summary = "Rename a file or folder of a sandbox",
+                .details = "TARGET is in the same sandbox, written with its id or without. A file that is there is\n"
+                           "replaced; into a folder that is there it is moved.",
+                .options = { file_move_options, global_options },
+                .min_operands = 2,
+                .max_operands = 2,
+                .completes = { COMPLETES_SANDBOXES },
+                .run = command_file_move,
+        },
+        {
+                .name = "rm",
+                .operands = "ID:PATH...",
+                .summary = "Remove files and folders of a sandbox",
+                .details = "Sandboxes are deleted by 'hutch delete'.",
+                .options = { file_remove_options, global_options },
+                .min_operands = 1,
+                .max_operands = ANY,
+                .completes = { COMPLETES_SANDBOXES, COMPLETES_SANDBOXES },
+                .run = command_file_remove,
+        },
+        {
+                .name = "watch",
+                .operands = "ID[:PATH]",
+                .summary = "Print what changes in a folder of a sandbox, until Ctrl-C",
+                .options = { file_watch_options, output_options, global_options },
+                .min_operands = 1,
+                .max_operands = 1,
+                .completes = { COMPLETES_SANDBOXES },
+                .run = command_file_watch,
         },
         {
                 .name = "events",

@@ -14,6 +14,7 @@
 struct HutchFileWatch {
         HutchCall *call;
         ProtobufCMessage *message; /* that the last change is in */
+        uint8_t *encoded;
 };
 
 void hutch_file_watch_free(HutchFileWatch *watch) {
@@ -22,6 +23,7 @@ void hutch_file_watch_free(HutchFileWatch *watch) {
 
         (void) outcall_free(watch->call);
         (void) protobuf_free(watch->message);
+        free(watch->encoded);
         free(watch);
 }
 
@@ -56,19 +58,27 @@ int hutch_file_watch_new(HutchClient *client, const char *sandbox_id, const char
         return 0;
 }
 
-static void tell(const Hutch__V1__WatchFilesResponse *step, HutchFileChange *ret_change) {
-        const Hutch__V1__FileChange *change = step->change;
+static int tell(HutchFileWatch *watch, HutchFileChange *ret_change) {
+        const Hutch__V1__WatchFilesResponse *step = (const Hutch__V1__WatchFilesResponse *) watch->message;
+        HutchFileChange told = { .path = "", .old_path = "" };
+        int r;
 
-        *ret_change = (HutchFileChange){ .path = "", .old_path = "" };
-        if (step->item_case == HUTCH__V1__WATCH_FILES_RESPONSE__ITEM_OVERFLOW)
-                ret_change->overflow = true;
-        else if (step->item_case == HUTCH__V1__WATCH_FILES_RESPONSE__ITEM_CHANGE)
-                *ret_change = (HutchFileChange){
-                        .type = (HutchFileChangeType) change->type,
-                        .path = change->path,
-                        .old_path = change->old_path,
-                        .file_type = (HutchFileType) change->file_type,
-                };
+        free(watch->encoded);
+        watch->encoded = NULL;
+        r = protobuf_pack(watch->message, &watch->encoded, &told.encoded_len);
+        if (r < 0)
+                return r;
+
+        told.encoded = watch->encoded;
+        told.overflow = step->item_case == HUTCH__V1__WATCH_FILES_RESPONSE__ITEM_OVERFLOW;
+        if (step->item_case == HUTCH__V1__WATCH_FILES_RESPONSE__ITEM_CHANGE) {
+                told.type = (HutchFileChangeType) step->change->type;
+                told.path = step->change->path;
+                told.old_path = step->change->old_path;
+                told.file_type = (HutchFileType) step->change->file_type;
+        }
+        *ret_change = told;
+        return 1;
 }
 
 int hutch_file_watch_next(HutchFileWatch *watch, bool wait, HutchFileChange *ret_change, HutchError **ret_error) {
@@ -83,9 +93,7 @@ int hutch_file_watch_next(HutchFileWatch *watch, bool wait, HutchFileChange *ret
         if (r == 0) /* a watch has no end */
                 r = error_set_code(&failure.error, STATUS_UNAVAILABLE, -ECONNRESET, "STREAM_INCOMPLETE",
                                    "the daemon ended the watch");
-        if (r < 0)
-                return failure_tell(&failure, r, ret_error);
-
-        tell((const Hutch__V1__WatchFilesResponse *) watch->message, ret_change);
-        return 1;
+        if (r > 0)
+                r = tell(watch, ret_change);
+        return failure_tell(&failure, r, ret_error);
 }

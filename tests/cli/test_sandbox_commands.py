@@ -45,7 +45,7 @@ def test_list_is_a_table(hutch, made):
     assert rows[0][1:4] == ["READY", "default", "0"] and rows[0][5] == "number=1,suite=cli"
     assert re.fullmatch(r"now|\d+ (seconds?|minutes?) ago", rows[0][4])
     assert len({line.index(word) for line, word in zip(lines, ("STATE", "READY", "READY"))}) == 1
-    assert hutch.ok("ls", "-l", "suite=cli") == "\n".join(lines) + "\n"
+    assert hutch.ok("ps", "-l", "suite=cli") == "\n".join(lines) + "\n"
 
 
 def test_list_of_nothing_is_its_header(hutch):
@@ -139,7 +139,7 @@ def test_what_fails_does_not_keep_the_others(hutch, daemon, made):
 def test_delete_by_id(hutch, daemon, made):
     assert hutch.ok("delete", "--wait", *made).split() == made
     assert {one.state for one in map(daemon.get, made)} == {8}
-    assert [one["state"] for one in hutch.json("rm", *made)] == ["DELETED"] * 2
+    assert [one["state"] for one in hutch.json("delete", *made)] == ["DELETED"] * 2
 
 
 def test_delete_by_selector(hutch, daemon, made):

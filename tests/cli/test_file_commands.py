@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files: cp, ls, cat, stat, mkdir, mv, rm, watch."""
+
+import hashlib
+import os
+import re
+import stat
+import subprocess
+
+import pytest
+
+MIB = 1 << 20
+
+
+def inside(hutch, sandbox, script: str) -> str:
+    return hutch.ok("exec", sandbox, "sh", "-c", script)
+
+
+# ---- cp, files ----
+
+
+def test_a_file_goes_in_and_comes_back(hutch, sandbox, tmp_path):
+    data = os.urandom(3 * MIB + 17)
+    (tmp_path / "in").write_bytes(data)
+    os.chmod(tmp_path / "in", 0o750)
+    hutch.ok("cp", f"{tmp_path}/in", f"{sandbox}:copied")
+    told = inside(hutch, sandbox, "sha256sum copied; stat -c '%a %u' copied; pwd")
+    assert told == f"{hashlib.sha256(data).hexdigest()}  copied\n750 1000\n/workspace\n"
+    hutch.ok("cp", f"{sandbox}:/workspace/copied", f"{tmp_path}/out")
+    assert (tmp_path / "out").read_bytes() == data
+    assert stat.S_IMODE(os.stat(tmp_path / "out").st_mode) == 0o750
+    assert sorted(os.listdir(tmp_path)) == ["in", "out"]
+
+
+@pytest.mark.parametrize("data", [b"", b"x", bytes(range(256)) * 4096], ids=["empty", "a byte", "1 MiB"])
+def test_dashes_are_stdin_and_stdout(hutch, sandbox, data):
+    hutch.ok("cp", "-", f"{sandbox}:/tmp/piped", stdin=data)
+    assert hutch("cp", f"{sandbox}:/tmp/piped", "-").bytes == data
+    assert hutch("cat", f"{sandbox}:/tmp/piped").bytes == data
+
+
+def test_a_target_that_is_a_folder_is_copied_into(hutch, sandbox, tmp_path):
+    (tmp_path / "one").write_text("1")
+    (tmp_path / "two").write_text("2")
+    (tmp_path / "back").mkdir()
+    hutch.ok("mkdir", f"{sandbox}:d")
+    hutch.ok("cp", f"{tmp_path}/one", f"{tmp_path}/two", f"{sandbox}:d")
+    assert hutch.ok("ls", f"{sandbox}:d") == "one\ntwo\n"
+    hutch.ok("cp", f"{sandbox}:d/one", f"{sandbox}:d/two", f"{tmp_path}/back")
+    assert [(tmp_path / "back" / name).read_text() for name in ("one", "two")] == ["1", "2"]
+
+
+def test_files_are_replaced_unless_that_is_not_wanted(hutch, sandbox, tmp_path):
+    for text in ("old", "new"):
+        (tmp_path / text).write_text(text)
+    hutch.ok("cp", f"{tmp_path}/old", f"{sandbox}:f")
+    assert "there" in hutch.refused("cp", "--no-clobber", f"{tmp_path}/new", f"{sandbox}:f")
+    assert hutch.ok("cat", f"{sandbox}:f") == "old"
+    hutch.ok("cp", f"{tmp_path}/new", f"{sandbox}:f")
+    assert hutch.ok("cat", f"{sandbox}:f") == "new"
+    hutch.refused("cp", "-n", f"{sandbox}:f", f"{tmp_path}/old")
+    assert (tmp_path / "old").read_text() == "old"
+
+
+def test_folders_are_made_when_asked(hutch, sandbox, tmp_path):
+    (tmp_path / "f").write_text("x")
+    assert "hutch:" in hutch.refused("cp", f"{tmp_path}/f", f"{sandbox}:a/b/c")
+    hutch.ok("cp", "--parents", f"{tmp_path}/f", f"{sandbox}:a/b/c")
+    hutch.ok("cp", "-p", f"{tmp_path}/f", f"{sandbox}:d/e/")
+    assert hutch.ok("cat", f"{sandbox}:a/b/c", f"{sandbox}:d/e/f") == "xx"
+
+
+def test_from_one_sandbox_to_another(hutch, daemon, sandbox):
+    other = daemon.ready()
+    data = os.urandom(2 * MIB)
+    hutch.ok("cp", "-", f"{sandbox}:from", stdin=data)
+    hutch.ok("cp", f"{sandbox}:from", f"{other}:/tmp/to")
+    assert hutch("cat", f"{other}:/tmp/to").bytes == data
+    daemon.remove(other)
+
+
+def test_a_download_can_go_to_what_is_no_file(hutch, sandbox):
+    hutch.ok("cp", "-", f"{sandbox}:f", stdin=b"x" * MIB)
+    hutch.ok("cp", f"{sandbox}:f", "/dev/null")
+    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+
+
+def test_an_interrupted_download_goes_on(hutch, sandbox, tmp_path):
+    data = os.urandom(4 * MIB)
+    hutch.ok("cp", "-", f"{sandbox}:big", stdin=data)
+    version = hutch.json("stat", f"{sandbox}:big")["version"]
+    part = tmp_path / f".big.{version}.part"
+    part.write_bytes(b"?" * MIB)  # what is there is taken as it is
+    hutch.ok("cp", "--resume", f"{sandbox}:big", str(tmp_path))
+    assert (tmp_path / "big").read_bytes() == b"?" * MIB + data[MIB:]
+    assert os.listdir(tmp_path) == ["big"]
+    hutch.ok("cp", f"{sandbox}:big", str(tmp_path))
+    assert (tmp_path / "big").read_bytes() == data
+
+
+def test_progress_is_shown_on_a_terminal_only(hutch, sandbox, tmp_path):
+    with open(tmp_path / "big", "wb") as file:
+        file.truncate(200 * MIB)
+    assert hutch.ok("cp", f"{tmp_path}/big", f"{sandbox}:big") == ""
+    with hutch.terminal("cp", f"{sandbox}:big", f"{tmp_path}/back", columns=100) as terminal:
+        assert terminal.ended() == 0
+    with hutch.terminal("cp", "--quiet", f"{sandbox}:big", f"{tmp_path}/back", columns=100) as terminal:
+        assert terminal.ended() == 0
+        assert terminal.seen == ""
+    assert (tmp_path / "back").stat().st_size == 200 * MIB
+
+
+def test_what_cannot_be_copied_is_told(hutch, sandbox, tmp_path):
+    assert "ID:PATH" in hutch.refused("cp", f"{tmp_path}/a", f"{tmp_path}/b", code=2)
+    assert "No such file" in hutch.refused("cp", f"{tmp_path}/missing", f"{sandbox}:x")
+    assert "missing" in hutch.refused("cp", f"{sandbox}:missing", f"{tmp_path}/x")
+    assert not os.listdir(tmp_path)
+    assert ".." in hutch.refused("cp", f"{sandbox}:../etc/passwd", f"{tmp_path}/x")
+    (tmp_path / "a").write_text("")
+    assert "no sandbox" in hutch.refused("cp", f"{tmp_path}/a", "nosuch-sandbox:x")
+
+
+# ---- cp, folders ----
+
+
+def make_tree(folder):
+    (folder / "sub" / "deep").mkdir(parents=True)
+    (folder / "empty").mkdir()
+    (folder / "sub" / "deep" / "file").write_bytes(os.urandom(70000))
+    (folder / "run.sh").write_text("#!/bin/sh\necho ran\n")
+    os.chmod(folder / "run.sh", 0o755)
+    os.link(folder / "run.sh", folder / "sub" / "linked")
+    os.symlink("../run.sh", folder / "sub" / "symlink")
+    (folder / "name with spaces und Umläuten ü").write_text("x")
+    os.utime(folder / "run.sh", (1000000000, 1000000000))
+
+
+def tree_of(folder) -> dict:
+    found = {}
+    for path, folders, files in os.walk(folder):
+        for name in folders + files:
+            full = os.path.join(path, name)
+            info = os.lstat(full)
+            kind = stat.S_IFMT(info.st_mode)
+            content = os.readlink(full) if stat.S_ISLNK(info.st_mode) else ""
+            if stat.S_ISREG(info.st_mode):
+                with open(full, "rb") as file:
+                    content = hashlib.sha256(file.read()).hexdigest()
+            mode = 0 if stat.S_ISLNK(info.st_mode) else stat.S_IMODE(info.st_mode)
+            found[os.path.relpath(full, folder)] = (kind, mode, content)
+    return found
+
+
+def test_a_folder_goes_in_and_comes_back(hutch, sandbox, tmp_path):
+    make_tree(tmp_path / "tree")
+    hutch.ok("cp", f"{tmp_path}/tree", f"{sandbox}:copy")
+    assert inside(hutch, sandbox, "cd copy; ./run.sh; sub/symlink; stat -c %h,%Y run.sh; ls -A empty") == (
+        "ran\nran\n2,1000000000\n"
+    )
+    hutch.ok("cp", f"{sandbox}:copy", f"{tmp_path}/back")
+    assert tree_of(tmp_path / "back") == tree_of(tmp_path / "tree")
+    assert os.stat(tmp_path / "back" / "run.sh").st_nlink == 2
+
+
+def test_a_folder_goes_into_a_folder_that_is_there(hutch, sandbox, tmp_path):
+    make_tree(tmp_path / "tree")
+    hutch.ok("mkdir", f"{sandbox}:there")
+    hutch.ok("cp", f"{tmp_path}/tree", f"{sandbox}:there")
+    (tmp_path / "back").mkdir()
+    hutch.ok("cp", f"{sandbox}:there/tree", f"{tmp_path}/back")
+    assert tree_of(tmp_path / "back" / "tree") == tree_of(tmp_path / "tree")
+
+
+def test_a_folder_goes_from_one_sandbox_to_another(hutch, daemon, sandbox, tmp_path):
+    make_tree(tmp_path / "tree")
+    other = daemon.ready()
+    hutch.ok("cp", f"{tmp_path}/tree", f"{sandbox}:a")
+    hutch.ok("cp", f"{sandbox}:a", f"{other}:b")
+    hutch.ok("cp", f"{other}:b", f"{tmp_path}/back")
+    assert tree_of(tmp_path / "back") == tree_of(tmp_path / "tree")
+    daemon.remove(other)
+
+
+def test_a_folder_goes_to_stdout_as_a_tar_stream(hutch, sandbox, tmp_path):
+    make_tree(tmp_path / "tree")
+    hutch.ok("cp", f"{tmp_path}/tree", f"{sandbox}:copy")
+    names = subprocess.run(
+        ["tar", "-t"], input=hutch("cp", f"{sandbox}:copy", "-").bytes, capture_output=True, check=True
+    ).stdout.decode()
+    assert "run.sh" in names and "sub/deep/file" in names
+
+
+def test_links_that_leave_a_copied_folder_do_not_write_outside(hutch, sandbox, tmp_path):
+    """The sandbox's folder has a symlink to a folder outside, and something below it."""
+    inside(hutch, sandbox, "mkdir evil; ln -s /tmp evil/out; echo x > evil/plain")
+    hutch("cp", f"{sandbox}:evil", f"{tmp_path}/back")
+    again = hutch("cp", f"{sandbox}:evil", f"{tmp_path}/back")
+    assert not os.path.exists("/tmp/plain"), again
+
+
+# ---- the others ----
+
+
+def test_ls_lists_a_folder(hutch, sandbox):
+    inside(hutch, sandbox, "mkdir -p d/sub; echo 12345 > d/file; ln -s file d/link; touch d/.hidden d/sub/below")
+    assert hutch.ok("ls", f"{sandbox}:d") == ".hidden\nfile\nlink\nsub/\n"
+    assert hutch.ok("ls", "-R", f"{sandbox}:d") == ".hidden\nfile\nlink\nsub/\nsub/below\n"
+    assert hutch.ok("ls", "-R", "--glob", "**/be*", f"{sandbox}:d") == "sub/below\n"
+    lines = hutch.ok("ls", "-l", f"{sandbox}:d").splitlines()
+    assert re.match(r"MODE +OWNER +SIZE +MODIFIED +NAME$", lines[0])
+    assert re.match(r"-rw-r--r-- +1000:1000 +6 +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d +file$", lines[2])
+    assert re.match(r"lrwxrwxrwx .* link -> file$", lines[3])
+    assert re.match(r"drwxr-xr-x .* sub/$", lines[4])
+    assert [one["name"] for one in hutch.json("ls", f"{sandbox}:d")] == [".hidden", "file", "link", "sub"]
+    assert "d/" in hutch.ok("ls", sandbox).splitlines()
+    assert hutch.ok("ls", f"{sandbox}:d/file").endswith("file\n")
+
+
+def test_stat_shows_one(hutch, sandbox):
+    inside(hutch, sandbox, "echo 12345 > file; ln -s file link; chmod 640 file")
+    told = hutch.ok("stat", f"{sandbox}:file")
+    assert re.search(r"^Type: +REGULAR$", told, re.MULTILINE) and re.search(r"^Size: +6$", told, re.MULTILINE)
+    assert re.search(r"^Mode: +-rw-r----- \(0640\)$", told, re.MULTILINE)
+    assert hutch.json("stat", f"{sandbox}:link")["type"] == "FILE_TYPE_SYMLINK"
+    assert hutch.json("stat", "-L", f"{sandbox}:link")["path"] == "/workspace/file"
+    assert "not" in hutch.refused("stat", f"{sandbox}:nothing")
+
+
+def test_mkdir_mv_and_rm(hutch, sandbox):
+    hutch.ok("mkdir", f"{sandbox}:a", f"{sandbox}:b")
+    hutch.refused("mkdir", f"{sandbox}:a")
+    hutch.ok("mkdir", "-p", f"{sandbox}:a", f"{sandbox}:x/y")
+    hutch.ok("mkdir", "--mode", "700", f"{sandbox}:private")
+    assert hutch.json("stat", f"{sandbox}:private")["mode"] == 0o700
+    assert "octal" in hutch.refused("mkdir", "--mode", "9", f"{sandbox}:z", code=2)
+    hutch.ok("cp", "-", f"{sandbox}:f", stdin=b"f")
+    hutch.ok("mv", f"{sandbox}:f", "a")
+    hutch.ok("mv", f"{sandbox}:a/f", f"{sandbox}:a/g")
+    assert hutch.ok("cat", f"{sandbox}:a/g") == "f"
+    assert "hutch cp" in hutch.refused("mv", f"{sandbox}:a/g", "other-sandbox:g", code=2)
+    hutch.refused("rm", f"{sandbox}:a")
+    hutch.ok("rm", "-r", f"{sandbox}:a", f"{sandbox}:b", f"{sandbox}:x", f"{sandbox}:private")
+    hutch.ok("rm", "--force", f"{sandbox}:a")
+    assert hutch.ok("ls", sandbox) == ""
+    for protected in ("/", "/workspace", "."):
+        hutch.refused("rm", "-rf", f"{sandbox}:{protected}")
+    assert "ID:PATH" in hutch.refused("rm", "/etc/passwd", code=2)
+
+
+def test_several_go_on_when_one_fails(hutch, sandbox):
+    hutch.ok("cp", "-", f"{sandbox}:one", stdin=b"1")
+    ended = hutch("cat", f"{sandbox}:missing", f"{sandbox}:one")
+    assert (ended.code, ended.out) == (1, "1") and "missing" in ended.err
+
+
+def test_watch_prints_changes(hutch, sandbox):
+    hutch.ok("mkdir", f"{sandbox}:w")
+    with hutch.terminal("watch", "--recursive", "--output", "json", f"{sandbox}:w") as terminal:
+        terminal.expect("watching")
+        inside(hutch, sandbox, "echo x > w/a; mv w/a w/b; rm w/b")
+        terminal.expect(r'"FILE_CHANGE_TYPE_CREATED".*w/a"')
+        terminal.expect(r'"FILE_CHANGE_TYPE_MOVED".*w/b".*w/a"')
+        terminal.expect(r'"FILE_CHANGE_TYPE_DELETED".*w/b"')
+        terminal.type("\x03")
+        assert terminal.ended() in (-2, 130)
