@@ -181,12 +181,17 @@ def compile_examples(installed, tmp_path_factory, request):
 
 
 def test_every_example_is_tried(examples):
-    assert set(examples.programs) == {"hello", "loop", "stream", "watch"}
+    assert set(examples.programs) == {"files", "hello", "loop", "stream", "watch"}
 
 
 def test_example_hello(examples, daemon):
     assert examples(daemon, "hello") == "hello from the hutch\n"
     assert examples(daemon, "hello", "sh", "-c", "echo out; exit 5", status=5) == "out\n"
+
+
+def test_example_files(examples, daemon):
+    for text in ("", "some text\n", "0123456789abcde\n" * 200_000):
+        assert examples(daemon, "files", stdin=text) == text
 
 
 def test_example_stream(examples, daemon, sandbox):
