@@ -571,7 +571,7 @@ typedef struct HutchWriteOptions {
         const uint8_t *sha256; /* 32 bytes; NULL: not checked */
         const char *upload_id; /* what came is kept for an hour when the upload breaks; NULL: it is not */
         uint64_t offset;       /* how much of @upload_id is there, as hutch_upload_stat() told */
-        uint64_t max_size;     /* 0: the daemon's default */
+        uint64_t max_size;     /* 0: the daemon's default; UINT64_MAX: what it allows at most */
 } HutchWriteOptions;
 
 /* Small files (up to 3 MiB), in one call each: all of it or nothing. @options may be NULL. @ret_data is followed by a
@@ -590,7 +590,7 @@ typedef struct HutchDownloadOptions {
         bool has_length;
         uint64_t length;
         const char *expected_version; /* NULL: any */
-        uint64_t max_size;            /* 0: the daemon's default */
+        uint64_t max_size;            /* as HutchWriteOptions has it */
         void *user;                   /* for hutch_client_next() */
 } HutchDownloadOptions;
 
@@ -613,7 +613,7 @@ typedef struct HutchArchiveOptions {
         const char *ignore_file; /* the name of files with further patterns to exclude; NULL: none */
         bool parents;            /* of an upload: make the folder and those that are missing */
         bool overwrite;          /* of an upload */
-        uint64_t max_size;       /* 0: the daemon's default */
+        uint64_t max_size;       /* as HutchWriteOptions has it */
         void *user;              /* for hutch_client_next() */
 } HutchArchiveOptions;
 

@@ -22,9 +22,10 @@ typedef struct Copy {
         bool resume;
 } Copy;
 
-/* Copies the folder @folder, called @name, or NULL, into a sandbox: into @target when that is a folder, else as it. */
-int copy_folder_in(const Copy *copy, int folder, const char *name, const Place *target, HutchError **ret_error)
-        __attribute__((nonnull(1, 4, 5)));
+/* Copies the folder @folder, called @name, or NULL, into a sandbox: into @target when that is a folder, else as it.
+ * -ECHILD, without an error: what went wrong was said. */
+int copy_folder_in(const Copy *copy, const char *folder, const char *name, const Place *target, HutchError **ret_error)
+        __attribute__((nonnull(1, 2, 4, 5)));
 
 /* The same out of one; @target may be in another. */
 int copy_folder_out(const Copy *copy, const Place *source, const char *name, const Place *target,

@@ -284,7 +284,7 @@ static int copy_from_here(const Copy *copy, const Place *source, const Place *wa
         if (fd < 0 || fstat(fd, &info) < 0)
                 return -errno;
         if (S_ISDIR(info.st_mode))
-                return copy_folder_in(copy, opened, name, wanted, ret_error);
+                return copy_folder_in(copy, source->path, name, wanted, ret_error);
 
         r = find_target(copy, wanted, name, &target);
         return r < 0 ? r : upload(copy, fd, &info, source->path, &target, ret_error);
@@ -346,7 +346,7 @@ int command_copy(const Arguments *arguments) {
 
                 place_parse(arguments->operands[i], &source);
                 r = (source.sandbox ? copy_from_sandbox : copy_from_here)(&copy, &source, &target, &error);
-                if (r < 0 && !error)
+                if (r < 0 && r != -ECHILD && !error)
                         report_note("%s: %s", arguments->operands[i], strerror(-r));
                 if (r < 0)
                         exit_code = error ? report_error(error, arguments->operands[i], EXIT_FAILURE) : EXIT_FAILURE;

@@ -46,6 +46,7 @@ struct HutchClient {
         bool started_daemon;
         uint64_t timeout;   /* of a call with one message each way */
         size_t max_request; /* bytes of a message */
+        uint64_t max_file;  /* bytes of a file or archive; 0: not known */
         bool asked_limits;  /* the daemon, for these */
 };
 

@@ -99,7 +99,7 @@ static int download_begin(HutchDownload *download, Failure *failure) {
         request.path = download->path;
         request.offset = options->offset;
         request.expected_version = text_or_empty(download->version);
-        request.max_size_bytes = options->max_size;
+        request.max_size_bytes = outcall_size_limit(download->client, options->max_size);
         if (options->has_length) {
                 request.opt_length_case = HUTCH__V1__DOWNLOAD_FILE_REQUEST__OPT_LENGTH_LENGTH;
                 request.length = options->length;
@@ -168,7 +168,7 @@ int hutch_archive_download(HutchClient *client, const char *sandbox_id, const ch
                 request.exclude = (char **) options->exclude;
                 request.n_exclude = texts_count(options->exclude);
                 request.ignore_file = text_or_empty(options->ignore_file);
-                request.max_size_bytes = options->max_size;
+                request.max_size_bytes = outcall_size_limit(client, options->max_size);
                 r = begin(client, "FileService/DownloadArchive", &request.base, options->user, &download->call,
                           &failure);
         }
@@ -337,7 +337,7 @@ int hutch_upload_new(HutchClient *client, const char *sandbox_id, const char *pa
         header.overwrite = options->overwrite;
         header.upload_id = text_or_empty(options->upload_id);
         header.resume_offset = options->offset;
-        header.max_size_bytes = options->max_size;
+        header.max_size_bytes = r == 0 ? outcall_size_limit(client, options->max_size) : 0;
         if (options->mode > 0) {
                 header.opt_mode_case = HUTCH__V1__UPLOAD_FILE_HEADER__OPT_MODE_MODE;
                 header.mode = options->mode;
@@ -369,7 +369,7 @@ int hutch_archive_upload(HutchClient *client, const char *sandbox_id, const char
         header.compression = (Hutch__V1__ArchiveCompression) options->compression;
         header.create_parents = options->parents;
         header.overwrite = options->overwrite;
-        header.max_size_bytes = options->max_size;
+        header.max_size_bytes = r == 0 ? outcall_size_limit(client, options->max_size) : 0;
         request.item_case = HUTCH__V1__UPLOAD_ARCHIVE_REQUEST__ITEM_HEADER;
         request.header = &header;
         if (r == 0)

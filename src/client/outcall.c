@@ -171,7 +171,28 @@ static void ask_limits(HutchClient *client) {
         client->asked_limits = true;
         if (info->limits)
                 client->max_request = info->limits->max_request_bytes > 0 ? info->limits->max_request_bytes : SIZE_MAX;
+        if (info->limits)
+                client->max_file = info->limits->max_file_bytes;
         client_unlock(client);
+}
+
+uint64_t outcall_size_limit(HutchClient *client, uint64_t max_size) {
+        bool asked;
+        uint64_t limit;
+
+        if (max_size < UINT64_MAX)
+                return max_size;
+
+        client_lock(client);
+        asked = client->asked_limits;
+        client_unlock(client);
+        if (!asked)
+                ask_limits(client);
+
+        client_lock(client);
+        limit = client->max_file;
+        client_unlock(client);
+        return limit;
 }
 
 static bool needs_limits(HutchClient *client, size_t len) {

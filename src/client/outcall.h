@@ -57,6 +57,10 @@ int outcall_send(HutchCall *call, bool wait, const void *message, size_t len, Fa
 /* Queues a message, whether there is room or not. -EPIPE: the call is over. */
 int outcall_queue(HutchCall *call, const ProtobufCMessage *message, Failure *failure) __attribute__((nonnull));
 
+/* The limit on a file's size that a caller means by @max_size: UINT64_MAX is what the daemon allows at most, which is
+ * asked for once. */
+uint64_t outcall_size_limit(HutchClient *client, uint64_t max_size) __attribute__((nonnull));
+
 /* Waits until there is room for a message, or the call is over. */
 void outcall_wait_for_room(HutchCall *call) __attribute__((nonnull));
 

@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "base/strings.h"
 #include "keeper/config.h"
+#include "keeper/file-local.h"
 #include "keeper/keeper.h"
 #include "keeper/loop.h"
 #include "keeper/privileges.h"
@@ -198,6 +199,9 @@ static const char usage[] = "hutch-keeper keeps one sandbox. hutchd starts it.\n
                             "  hutch-keeper remove FOLDER [NEWUIDMAP NEWGIDMAP UIDS GIDS]\n"
                             "                               remove a folder that a sandbox has filled, and what in it\n"
                             "                               belongs to subordinate ids, given as FIRST:COUNT,…\n"
+                            "  hutch-keeper pack FOLDER     write a tar stream of a folder of this machine\n"
+                            "  hutch-keeper unpack FOLDER [overwrite]\n"
+                            "                               unpack a tar stream into one\n"
                             "  hutch-keeper --version       print the version\n"
                             "  hutch-keeper --help          print this\n";
 
@@ -211,6 +215,10 @@ int main(int argc, char *argv[]) {
                         map_subordinate_ids(argv + 3);
                 return remove_folder(argv[2]);
         }
+        if (argc == 3 && str_equal(argv[1], "pack"))
+                return local_pack(argv[2]);
+        if ((argc == 3 || (argc == 4 && str_equal(argv[3], "overwrite"))) && str_equal(argv[1], "unpack"))
+                return local_unpack(argv[2], argc == 4);
         if (argc == 2 && str_equal(argv[1], "--version"))
                 return printf("hutch-keeper %s\n", HUTCH_VERSION) < 0;
         if (argc == 2 && str_equal(argv[1], "--help"))
