@@ -68,3 +68,11 @@ def start_shared_keeper(tmp_path_factory, cgroups):
         assert [one for one in shared.describe().execs if not one.HasField("end")] == []
     finally:
         next(starting, None)
+
+
+@pytest.fixture(name="user")
+def become_a_user():
+    """Who asks, once they have been asked to become a user."""
+    yield lambda uid: (os.setegid(uid), os.seteuid(uid))
+    os.seteuid(0)
+    os.setegid(0)

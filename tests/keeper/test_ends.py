@@ -301,14 +301,6 @@ def test_it_tells_about_itself(arguments):
     assert subprocess.run([PROGRAM, "nonsense"], stderr=subprocess.PIPE, check=False).returncode == 2
 
 
-@pytest.fixture(name="user")
-def become_a_user():
-    """Who asks, once they have been asked to become a user."""
-    yield lambda uid: (os.setegid(uid), os.seteuid(uid))
-    os.seteuid(0)
-    os.setegid(0)
-
-
 def test_it_works_without_root_and_without_cgroups(start_keeper, user):
     """With one uid, as for a daemon that an ordinary user runs."""
     messages = protocol()

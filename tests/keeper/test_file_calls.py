@@ -173,6 +173,22 @@ def test_a_stopped_worker_is_killed_when_its_call_is_cancelled(keeper, files, fo
     assert names(files, folder) == []
 
 
+def test_without_root_there_is_one_user_who_can_end_a_worker(start_keeper, user):
+    keeper = start_keeper(config={"cgroup": "", "uid_base": 54321, "uid_count": 1}, user=54321)
+    files, root = Files(keeper), Files(keeper, "0")
+    user(54321)
+    files.upload("/workspace/file", bytes(32 * MIB), mode=0o600)
+    assert files.stat("/workspace/file").uid == 1000
+    assert root.refused("stat", "/") == "FILE_PERMISSION"
+    assert files.refused("read", "/proc/self/environ") == "FILE_PERMISSION"
+    stream = files.open("/workspace/file")
+    next(stream)
+    script = "cd /proc; for pid in [0-9]*; do grep -q hutch-files $pid/comm && kill -9 $pid; done; true"
+    assert keeper.shell(script, user="1000").end.wait_status == 0
+    assert reason_of(stream_error(stream)) == "KEEPER_UNAVAILABLE"
+    assert files.remove("/workspace/file") == 1
+
+
 # ---- Side by side ----
 
 
