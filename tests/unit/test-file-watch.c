@@ -78,9 +78,9 @@ static bool add_told(StringBuilder *told, const Hutch__V1__WatchFilesResponse *i
                 return false;
         assert_true(str_has_prefix(change->path, "/top/"));
         const char *old = change->old_path;
-        string_builder_appendf(told, "%s%.1s%s%s ", *old ? old + strlen("/top/") : "", " +=>-" + change->type,
-                               change->path + strlen("/top/"),
-                               change->file_type == HUTCH__V1__FILE_TYPE__FILE_TYPE_DIRECTORY ? "/" : "");
+        string_builder_appendf(told, "%s%c%s%s ", *old ? old + strlen("/top/") : "", " +=>-"[change->type],
+                               change -> path + strlen("/top/"),
+                               change -> file_type == HUTCH__V1__FILE_TYPE__FILE_TYPE_DIRECTORY ? "/" : "");
         return true;
 }
 
