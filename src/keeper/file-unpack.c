@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -40,6 +41,7 @@
 #define FOLDERS_LEN_MAX (8 << 20) /* bytes that are remembered of folders before their modes and times are set */
 #define PATH_LEN_MAX (64 * 1024)  /* bytes of a name in an archive */
 #define PIECE_MAX 2048            /* bytes of a path that is opened at once */
+#define MEMORY_MAX (256 << 20)    /* bytes that reading an archive may take: zstd's largest window, and as much again */
 #define FILE_MODE_MASK 0777
 #define FOLDER_MODE_MASK 01777
 #define FOLDER_MODE 0755 /* of those that the archive has no entry for */
@@ -156,6 +158,23 @@ static int open_archive(Unpacker *unpacker, HutchError *err) {
         if (r == ARCHIVE_OK)
                 r = archive_read_open(archive, unpacker, NULL, read_stream, NULL);
         return r == ARCHIVE_OK ? 0 : fail_archive(unpacker, err);
+}
+
+/* Lets the process take so much memory, beside what it has, and no more: libarchive keeps maps of sparse files in
+ * memory that may be as long as the archive likes. It mostly ends the process when there is no more. */
+static int limit_memory(struct rlimit *ret_before) {
+        unsigned long pages = 0;
+        FILE *file = fopen("/proc/self/statm", "re");
+        int n = file ? fscanf(file, "%*u %*u %*u %*u %*u %lu", &pages) : 0;
+        if (file)
+                (void) fclose(file);
+        if (n != 1 || getrlimit(RLIMIT_DATA, ret_before) < 0)
+                return -EIO;
+        rlim_t wanted = pages * (rlim_t) sysconf(_SC_PAGESIZE) + MEMORY_MAX;
+        struct rlimit limit = { .rlim_cur = wanted, .rlim_max = ret_before->rlim_max };
+        if (wanted < ret_before->rlim_cur && setrlimit(RLIMIT_DATA, &limit) < 0)
+                return -errno;
+        return 0;
 }
 
 static int check_cancelled(Unpacker *unpacker) {
@@ -615,11 +634,16 @@ int file_method_upload_archive(FileStream *stream, HutchError *err) {
                 r = file_make_folders(request->header->path, &unpacker.top, err);
         else
                 r = file_open_folder(request->header->path, &unpacker.top, err);
-        if (r >= 0)
-                r = open_archive(&unpacker, err);
         if (r < 0)
                 return r;
-        r = unpack_entries(&unpacker, err);
+        struct rlimit before;
+        r = limit_memory(&before);
+        if (r < 0)
+                return reason_set(err, r, REASON_INTERNAL, "cannot limit memory: %s", strerror(-r));
+        r = open_archive(&unpacker, err);
+        if (r >= 0)
+                r = unpack_entries(&unpacker, err);
+        (void) setrlimit(RLIMIT_DATA, &before);
         /* What came stays, and looks as it should. */
         settle_folders(&unpacker);
         if (r >= 0)

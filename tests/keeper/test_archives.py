@@ -205,3 +205,26 @@ def test_a_reader_that_goes_away_stops_the_packing(keeper, files, folder):
     stream.cancel()
     # The sandbox still does file work.
     assert files.stat(f"{folder}/zeros").size_bytes == 200 << 20
+
+
+def sparse_head(name: bytes, kind: bytes, size: int) -> bytes:
+    head = bytearray(512)
+    head[0 : len(name)], head[100:108], head[124:136] = name, b"0000644\0", b"%011o\0" % size
+    head[156:157], head[257:265], head[148:156] = kind, b"ustar\x0000", b" " * 8
+    head[148:156] = b"%06o\0 " % sum(head)
+    return bytes(head)
+
+
+def test_an_archive_that_takes_too_much_memory_costs_its_call_only(files, folder):
+    # The map of a sparse file, which libarchive keeps in memory, without end.
+    items = (b"GNU.sparse.major=1", b"GNU.sparse.minor=0", b"GNU.sparse.name=s", b"GNU.sparse.realsize=9")
+    text = b"".join(b"%d %s\n" % (len(item) + 4, item) for item in items)
+    target, count = io.BytesIO(), 20_000_000
+    with gzip.GzipFile(fileobj=target, mode="wb", compresslevel=1) as out:
+        out.write(sparse_head(b"x", b"x", len(text)) + text.ljust(512, b"\0") + sparse_head(b"s", b"0", 1 << 30))
+        out.write(b"%d\n" % count)
+        for _ in range(count // 10000):
+            out.write(b"0\n0\n" * 10000)
+    with pytest.raises(grpc.RpcError):
+        unpack(files, folder, target.getvalue())
+    assert files.list(folder) == []
