@@ -74,19 +74,24 @@ static int become(const KeeperConfig *config, const User *user) {
         return 0;
 }
 
+static int fail(HutchError *err, int r) {
+        return reason_set(err, r, reason_from_errno(r), "cannot prepare a file worker: %s", strerror(-r));
+}
+
 static int prepare(const KeptSandbox *sandbox, const SpawnPlan *plan, HutchError *err) {
         _cleanup_(user_freep) User *user = NULL;
         int r = arrange_fds(plan->stdin_fd);
         if (r < 0)
-                return reason_set(err, r, reason_from_errno(r), "cannot prepare a file worker: %s", strerror(-r));
-        r = privileges_bound();
-        if (r < 0)
-                return reason_set(err, r, reason_from_errno(r), "cannot prepare a file worker: %s", strerror(-r));
+                return fail(err, r);
         r = user_find(plan->user, &user);
         if (r == -ENOENT)
                 return reason_set(err, r, REASON_USER_NOT_FOUND, "the sandbox has no user or group “%s”", plan->user);
-        if (r >= 0)
-                r = become(sandbox->config, user);
+        if (r < 0)
+                return fail(err, r);
+        r = privileges_bound();
+        if (r < 0)
+                return fail(err, r);
+        r = become(sandbox->config, user);
         if (r < 0)
                 return reason_set(err, r, reason_from_errno(r), "cannot become user “%s”: %s", plan->user,
                                   strerror(-r));
@@ -96,9 +101,7 @@ static int prepare(const KeptSandbox *sandbox, const SpawnPlan *plan, HutchError
                 r = -errno;
         if (r >= 0)
                 r = filter_install(&sandbox->config->filter);
-        if (r < 0)
-                return reason_set(err, r, reason_from_errno(r), "cannot prepare a file worker: %s", strerror(-r));
-        return 0;
+        return r < 0 ? fail(err, r) : 0;
 }
 
 static void worker_run(const KeptSandbox *sandbox, const SpawnPlan *plan) {

@@ -46,12 +46,13 @@ def read_until(stream, path: str) -> list[tuple[str, str]]:
 
 
 def test_what_programs_and_callers_change_is_told(keeper, files, folder):
+    files.make(f"{folder}/d")
     stream = watch(files, folder, recursive=True)
-    assert next(stream).started.folders == 1
-    shell(keeper, f"cd {folder}; mkdir d; echo hello >d/file; mv d/file moved; rm moved")
+    assert next(stream).started.folders == 2
+    shell(keeper, f"cd {folder}; echo hello >d/file; mv d/file moved; rm moved; mkdir new")
     files.write(f"{folder}/end")
     told = read_until(stream, f"{folder}/end")
-    wanted = [("CREATED", "d"), ("CREATED", "d/file"), ("MOVED", "moved"), ("DELETED", "moved"), ("CREATED", "end")]
+    wanted = [("CREATED", "d/file"), ("MOVED", "moved"), ("DELETED", "moved"), ("CREATED", "new"), ("CREATED", "end")]
     told = [(kind, path.removeprefix(f"{folder}/")) for kind, path in told if kind != "WRITTEN"]
     assert told == wanted
     stream.cancel()
