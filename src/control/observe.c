@@ -248,6 +248,10 @@ static ExecInput read_end(const Exec *exec, const RuntimeExecEnd *end, ExecResul
                                     : state == SANDBOX_STOPPING ? "its sandbox was stopped"
                                                                 : "its sandbox failed");
                 return EXEC_OBSERVED_SANDBOX_ENDED;
+        case RUNTIME_END_DISK_LIMIT:
+                result->end_reason = EXEC_END_DISK_FULL;
+                set_message(result, "it was killed because its sandbox had more on disk than allowed");
+                return EXEC_OBSERVED_EXITED;
         case RUNTIME_END_EXITED:
                 break;
         }
@@ -274,6 +278,19 @@ static void tell_process_limit(const Exec *exec, const RuntimeExecEnd *end, Exec
 
         (void) snprintf(text, sizeof text, "while it ran its sandbox reached the limit of %" PRIu32 " processes",
                         exec->sandbox->record.spec->limits.max_processes);
+        add_message(result, text);
+}
+
+static void tell_disk_limit(const Exec *exec, const RuntimeExecEnd *end, ExecResult *result) {
+        const SandboxLimits *limits = &exec->sandbox->record.spec->limits;
+        bool is_bytes = end->disk_limit && str_equal(end->disk_limit, "disk_bytes");
+        char text[120];
+
+        if (!end->disk_limit || end->cause == RUNTIME_END_NOT_STARTED)
+                return;
+
+        (void) snprintf(text, sizeof text, "while it ran its sandbox reached the limit of %" PRIu64 " %s on disk",
+                        is_bytes ? limits->disk_bytes : limits->disk_inodes, is_bytes ? "bytes" : "files and folders");
         add_message(result, text);
 }
 
@@ -313,6 +330,7 @@ static void on_exec_ended(void *user, const char *exec_id, const RuntimeExecEnd 
                 exec_observe_started(exec, exec->record.end_time);
         input = read_end(exec, end, &result);
         tell_process_limit(exec, end, &result);
+        tell_disk_limit(exec, end, &result);
         tell_truncated(exec, &result);
         (void) exec_apply(exec, input, &result, NULL, NULL);
 }

@@ -172,6 +172,7 @@ static KeeperConfig *config_new(const ConfigMessage *message) {
         /* The last of root's range is nobody inside. */
         else if (message->uid_count > 1)
                 config->keeper_id = config->uid_base + --config->uid_count;
+        config->disk_project = message->disk_project;
         if (timeout)
                 config->start_timeout = (uint64_t) timeout->seconds * NSEC_PER_SEC + (uint64_t) timeout->nanos;
         if (config->start_timeout == 0)
@@ -183,6 +184,8 @@ static KeeperConfig *config_new(const ConfigMessage *message) {
                 config->cpu_millis = limits->cpu_millis;
                 config->cpu_weight = limits->cpu_weight;
                 config->max_processes = limits->max_processes;
+                config->disk_bytes = limits->disk_bytes;
+                config->disk_inodes = limits->disk_inodes;
                 config->read_only_root = limits->read_only_root;
                 config->tmp_noexec = limits->tmp_noexec;
         }

@@ -51,6 +51,9 @@ typedef struct KeeperConfig {
         uint32_t cpu_millis;
         uint32_t cpu_weight;
         uint32_t max_processes;
+        uint64_t disk_bytes;
+        uint64_t disk_inodes;
+        uint32_t disk_project; /* that its files belong to; 0: there are no quotas */
         bool read_only_root;
         bool tmp_noexec;
         Filter filter;        /* of all processes inside */

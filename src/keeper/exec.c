@@ -73,6 +73,7 @@ struct KeptExec {
         bool program_not_found;
         uint64_t cpu_time, peak_memory, memory_kills;
         uint64_t process_hits; /* of the sandbox: before it, and at its end since then */
+        const char *disk_limit;
         uint64_t out_bytes, err_bytes, out_dropped, err_dropped;
 };
 
@@ -497,6 +498,7 @@ static int exec_spawn(KeptExec *exec, const ExecPlan *plan, const Streams *strea
                 .stdout_fd = streams->child[1],
                 .stderr_fd = streams->child[2],
                 .terminal = plan->terminal,
+                .files_must_not_grow = exec->owner->files_must_not_grow,
         };
         pid_t pid;
 
@@ -641,6 +643,7 @@ void kept_exec_status(const KeptExec *exec, ExecStatus *ret_status) {
                 .peak_memory = exec->peak_memory,
                 .memory_kills = exec->memory_kills,
                 .process_limit_hits = exec->process_hits,
+                .disk_limit = exec->disk_limit,
                 .out_dropped = exec->out_dropped,
                 .err_dropped = exec->err_dropped,
         };
@@ -669,6 +672,10 @@ void kept_exec_kill(KeptExec *exec, ExecEndCause cause, uint64_t grace) {
                 alarm_set(exec->alarm, grace);
         else
                 on_alarm(exec);
+}
+
+void kept_exec_note_disk_limit(KeptExec *exec, const char *limit) {
+        exec->disk_limit = limit;
 }
 
 void kept_exec_give_up(KeptExec *exec) {

@@ -37,6 +37,7 @@ typedef enum ExecEndCause {
         EXEC_END_CAUSE_TIMED_OUT = 3,
         EXEC_END_CAUSE_SHUTDOWN = 4,
         EXEC_END_CAUSE_NOT_STARTED = 5,
+        EXEC_END_CAUSE_DISK_LIMIT = 6,
 } ExecEndCause;
 
 /* Why something could not be done. */
@@ -86,6 +87,7 @@ typedef struct ExecStatus {
         uint64_t peak_memory;        /* bytes; 0: not known */
         uint64_t memory_kills;       /* processes of it that the kernel killed for want of memory */
         uint64_t process_limit_hits; /* of the sandbox, while it ran */
+        const char *disk_limit;      /* that the sandbox was at or over while it ran; NULL: none */
         uint64_t out_dropped, err_dropped;
 } ExecStatus;
 
@@ -94,6 +96,7 @@ typedef struct ExecOwner {
         KeptSandbox *sandbox;
         int output_folder;
         int null; /* /dev/null, which the keeper does not get at any more */
+        bool files_must_not_grow; /* those that are started now can write to none; they can remove */
         /* It started, or ended. */
         void (*changed)(KeptExec *exec, void *user);
         /* It has ended, and these of its processes run on. */
@@ -126,6 +129,9 @@ void kept_exec_status(const KeptExec *exec, ExecStatus *ret_status) __attribute_
 /* Ends it because of @cause: TERM for all of it, and KILL for what is left after @grace; UINT64_MAX: its own. When that
  * is under way already, only the time can become shorter. */
 void kept_exec_kill(KeptExec *exec, ExecEndCause cause, uint64_t grace) __attribute__((nonnull));
+
+/* Its sandbox was at or over @limit, which is a constant, while it ran. */
+void kept_exec_note_disk_limit(KeptExec *exec, const char *limit) __attribute__((nonnull));
 
 /* Its sandbox is gone, and so are its processes, but that could not be observed: has it end. */
 void kept_exec_give_up(KeptExec *exec) __attribute__((nonnull));

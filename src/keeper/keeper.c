@@ -13,6 +13,7 @@
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/fd.h"
@@ -36,6 +37,7 @@ struct LeftOver {
 
 static void keeper_end_if_empty(Keeper *keeper);
 static void keeper_tell_process_hits(Keeper *keeper);
+static void keeper_watch_disk(Keeper *keeper);
 
 static void keeper_set_state(Keeper *keeper, KeeperState state) {
         keeper->state = state;
@@ -60,6 +62,15 @@ static void list_append(Keeper *keeper, KeptExec *exec) {
         keeper->last = exec;
 }
 
+static void keeper_exec_ended(Keeper *keeper, KeptExec *exec) {
+        const char *limit = keeper->disk ? disk_watch_check(keeper->disk) : NULL;
+
+        if (limit)
+                kept_exec_note_disk_limit(exec, limit);
+        keeper->n_running--;
+        keeper_watch_disk(keeper);
+}
+
 static void on_exec_changed(KeptExec *exec, void *user) {
         Keeper *keeper = user;
         ExecStatus status;
@@ -69,6 +80,8 @@ static void on_exec_changed(KeptExec *exec, void *user) {
                 keeper->events->limit_hit("memory_bytes", status.memory_kills, status.id, keeper->events->user);
         if (status.ended && status.process_limit_hits > 0)
                 keeper_tell_process_hits(keeper);
+        if (status.ended)
+                keeper_exec_ended(keeper, exec);
         list_remove(keeper, exec);
         list_append(keeper, exec);
         keeper->events->changed(keeper->events->user);
@@ -99,6 +112,7 @@ static void left_over_free(LeftOver *left_over) {
                 left_over->next->at = left_over->at;
         watch_free(left_over->watch);
         exec_group_free(left_over->group);
+        keeper_watch_disk(left_over->keeper);
         free(left_over);
 }
 
@@ -126,6 +140,7 @@ static void on_left_over(ExecGroup *group, void *user) {
         keeper->left_over = left_over;
         if (fd >= 0)
                 left_over->watch = watch_new(keeper->loop, fd, UV_PRIORITIZED, on_left_over_changed, left_over);
+        keeper_watch_disk(keeper);
         if (!left_over->watch)
                 left_over_free(left_over);
         else if (keeper->ending)
@@ -157,6 +172,40 @@ static void on_process_limit(void *user) {
         keeper_tell_process_hits(user);
 }
 
+/* ---- Too much on disk ---- */
+
+static void on_disk_limit(const char *limit, bool kill, void *user) {
+        Keeper *keeper = user;
+
+        keeper->events->limit_hit(limit, 1, "", keeper->events->user);
+        /* None of them changes before the loop has run. */
+        for (KeptExec *exec = keeper->first; exec; exec = kept_exec_link(exec)->next)
+                if (!kept_exec_has_ended(exec)) {
+                        kept_exec_note_disk_limit(exec, limit);
+                        if (kill)
+                                kept_exec_kill(exec, EXEC_END_CAUSE_DISK_LIMIT, 0);
+                }
+        for (LeftOver *left_over = keeper->left_over; kill && left_over; left_over = left_over->next)
+                (void) exec_group_kill(left_over->group);
+}
+
+/* Has disk limits looked after while something runs. */
+static void keeper_watch_disk(Keeper *keeper) {
+        if (keeper->disk)
+                disk_watch_set_active(keeper->disk,
+                                      keeper->state != KEEPER_PAUSED && (keeper->n_running > 0 || keeper->left_over));
+}
+
+static void keeper_make_disk_watch(Keeper *keeper, bool is_new) {
+        int r;
+
+        keeper->disk_events = (DiskWatchEvents){ .hit = on_disk_limit, .user = keeper };
+        r = disk_watch_new(keeper->loop, keeper->sandbox, is_new, &keeper->disk_events, &keeper->disk);
+        if (r < 0)
+                log_error("disk limits are not looked after", LOG_STR("sandbox", keeper->config->sandbox_id),
+                          LOG_STR("error", strerror(-r)));
+}
+
 /* ---- The end ---- */
 
 static void keeper_end(Keeper *keeper) {
@@ -164,6 +213,7 @@ static void keeper_end(Keeper *keeper) {
         keeper->init_watch = watch_free(keeper->init_watch);
         keeper->process_watch = watch_free(keeper->process_watch);
         keeper->process_alarm = alarm_free(keeper->process_alarm);
+        keeper->disk = disk_watch_free(keeper->disk);
         for (LeftOver *left_over = keeper->left_over, *next; left_over; left_over = next) {
                 next = left_over->next;
                 left_over_free(left_over);
@@ -310,12 +360,16 @@ static int keeper_drop_rights(const Keeper *keeper) {
 
 void keeper_build(Keeper *keeper) {
         _cleanup_(error_clear) HutchError err = {};
+        bool is_new = faccessat(keeper->owner.output_folder, "fs", F_OK, AT_SYMLINK_NOFOLLOW) < 0;
         int dropped, r = sandbox_build(keeper->config, &keeper->sandbox, &err);
 
+        if (r >= 0)
+                keeper_make_disk_watch(keeper, is_new);
         dropped = keeper_drop_rights(keeper);
         if (r >= 0 && dropped < 0) {
                 r = reason_set(&err, dropped, REASON_INTERNAL, "the keeper cannot give up its rights: %s",
                                strerror(-dropped));
+                keeper->disk = disk_watch_free(keeper->disk);
                 keeper->sandbox = sandbox_destroy(keeper->sandbox);
         }
         if (r < 0) {
@@ -345,6 +399,7 @@ static int wrong_state(HutchError *err) {
 
 int keeper_start_exec(Keeper *keeper, const ExecPlan *plan, KeptExec **ret_exec, HutchError *err) {
         KeptExec *exec = keeper_find_exec(keeper, plan->id);
+        const char *limit;
         int r;
 
         if (exec) {
@@ -357,14 +412,22 @@ int keeper_start_exec(Keeper *keeper, const ExecPlan *plan, KeptExec **ret_exec,
                 return reason_set(err, -EMFILE, REASON_HOST_EXHAUSTED, "the sandbox has %d execs: forget some",
                                   KEEPER_EXECS_MAX);
 
+        limit = keeper->disk ? disk_watch_limit_exceeded(keeper->disk) : NULL;
+        keeper->owner.files_must_not_grow = limit != NULL;
         r = kept_exec_start(&keeper->owner, plan, &exec, err);
         if (r < 0)
                 return r;
 
         list_append(keeper, exec);
         keeper->n_execs++;
-        if (kept_exec_has_ended(exec))
+        if (limit)
+                kept_exec_note_disk_limit(exec, limit);
+        if (kept_exec_has_ended(exec)) {
                 keeper->events->changed(keeper->events->user);
+        } else {
+                keeper->n_running++;
+                keeper_watch_disk(keeper);
+        }
         *ret_exec = exec;
         return 0;
 }
@@ -396,5 +459,16 @@ int keeper_set_paused(Keeper *keeper, bool paused, HutchError *err) {
                 return r;
 
         keeper_set_state(keeper, paused ? KEEPER_PAUSED : KEEPER_RUNNING);
+        keeper_watch_disk(keeper);
         return 0;
+}
+
+void keeper_get_usage(Keeper *keeper, SandboxUsage *ret_usage) {
+        sandbox_get_usage(keeper->sandbox, ret_usage);
+        if (keeper->disk) {
+                DiskUsage disk = disk_watch_usage(keeper->disk);
+
+                ret_usage->disk_bytes = disk.bytes;
+                ret_usage->disk_inodes = disk.inodes;
+        }
 }

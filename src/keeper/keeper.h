@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "keeper/config.h"
+#include "keeper/disk-watch.h"
 #include "keeper/exec.h"
 #include "keeper/sandbox.h"
 
@@ -64,6 +65,10 @@ typedef struct Keeper {
         struct Watch *process_watch;
         struct Alarm *process_alarm; /* until which nothing is told again; NULL: nothing was told for a while */
 
+        DiskWatch *disk; /* NULL: there is nothing to watch */
+        DiskWatchEvents disk_events;
+        size_t n_running; /* execs */
+
         bool ending; /* everything is to go */
         uint64_t stop_at;
         struct Alarm *stop_alarm;
@@ -88,6 +93,9 @@ int keeper_forget_exec(Keeper *keeper, const char *id, HutchError *err) __attrib
 
 /* Blocks until it is done. */
 int keeper_set_paused(Keeper *keeper, bool paused, HutchError *err) __attribute__((nonnull(1)));
+
+/* What the sandbox uses, which is RUNNING or PAUSED. */
+void keeper_get_usage(Keeper *keeper, SandboxUsage *ret_usage) __attribute__((nonnull));
 
 /* Ends everything: TERM, and KILL after @grace; then `gone`. Repeating it can only make the time shorter. */
 void keeper_stop(Keeper *keeper, uint64_t grace) __attribute__((nonnull));

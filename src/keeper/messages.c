@@ -79,6 +79,8 @@ void exec_message_init(ExecMessage *message, const KeptExec *exec) {
         message->end.program_not_found = status.program_not_found;
         message->end.out_of_memory = status.memory_kills > 0;
         message->end.process_limit_hits = status.process_limit_hits;
+        if (status.disk_limit)
+                message->end.disk_limit = (char *) status.disk_limit;
         if (status.failure) {
                 message->failure = failure_message(status.failure);
                 message->end.failure = &message->failure;

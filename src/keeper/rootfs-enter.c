@@ -26,6 +26,8 @@
 #include "keeper/rootless.h"
 
 #define SAFE (MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC)
+#define TMP_BYTES_PER_INODE 4096 /* files without bytes take memory, too */
+#define TMP_INODES_MIN UINT64_C(1024)
 #define EMPTY_PATHS (MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH)
 #define TERMINALS_MAX "64" /* of the host's, which all sandboxes have together: 4096, less 1024 for itself */
 
@@ -382,9 +384,12 @@ static int mount_on_itself(int root, const char *path, uint64_t attributes) {
 static int mount_tmp(const KeeperConfig *config, int root) {
         unsigned attributes = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (config->tmp_noexec ? MOUNT_ATTR_NOEXEC : 0);
         if (config->tmp_bytes > 0) {
-                char size[32];
+                uint64_t inodes = config->tmp_bytes / TMP_BYTES_PER_INODE;
+                char size[32], nr_inodes[32];
                 (void) snprintf(size, sizeof(size), "%" PRIu64, config->tmp_bytes);
-                const Option options[] = { { "mode", "1777" }, { "size", size }, {} };
+                (void) snprintf(nr_inodes, sizeof(nr_inodes), "%" PRIu64,
+                                inodes > TMP_INODES_MIN ? inodes : TMP_INODES_MIN);
+                const Option options[] = { { "mode", "1777" }, { "size", size }, { "nr_inodes", nr_inodes }, {} };
                 return mount_new(root, "tmp", "tmpfs", options, attributes, NULL);
         }
         if (!config->tmp_noexec && !config->read_only_root)

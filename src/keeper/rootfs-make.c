@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/project-quota.h"
 #include "keeper/fd-pass.h"
 #include "keeper/host-image.h"
 #include "keeper/remove.h"
@@ -96,9 +97,12 @@ static int make_all(const KeeperConfig *config, int state) {
         int r = make_folder(config, state, "fs.new", 0755, 0);
         if (r < 0)
                 return r;
-        _cleanup_close_ int root = openat(state, "fs.new", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        _cleanup_close_ int root = openat(state, "fs.new", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (root < 0)
                 return -errno;
+        /* Where this fails the sandbox is measured instead. */
+        if (config->disk_project > 0)
+                (void) project_quota_assign(root, config->disk_project);
         for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]) && r >= 0; i++)
                 r = make_folder(config, root, folders[i].path, folders[i].mode, folders[i].owner);
         if (r >= 0)

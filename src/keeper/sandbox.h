@@ -66,6 +66,7 @@ typedef struct SandboxUsage {
         uint64_t disk_inodes;
 } SandboxUsage;
 
+/* But for the disk, which keeper/disk-watch.h knows. */
 void sandbox_get_usage(const KeptSandbox *sandbox, SandboxUsage *ret_usage) __attribute__((nonnull));
 
 /* How often a process could not be made because there were as many as allowed, and a descriptor, borrowed, that polls
@@ -121,6 +122,7 @@ struct SpawnPlan {
         const char *user;                   /* "agent", "1000", "1000:1000", "agent:staff", … */
         int stdin_fd, stdout_fd, stderr_fd; /* borrowed; all three the slave of a terminal when @terminal */
         bool terminal;                      /* stdin_fd becomes the controlling terminal */
+        bool files_must_not_grow;           /* it can write to no file: EFBIG */
 
         /* Instead of all this: what the child, a copy of the keeper inside the namespaces, does, with all its rights and
          * descriptors; it gives them up itself. It exits when this returns. NULL: the program. */

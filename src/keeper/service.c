@@ -308,7 +308,7 @@ static void set_paused(Call *call, const uint8_t *message, size_t len, void *con
 
 static void get_usage(Call *call, const uint8_t *message, size_t len, void *context) {
         Hutch__Keeper__V1__GetUsageResponse response = HUTCH__KEEPER__V1__GET_USAGE_RESPONSE__INIT;
-        const Keeper *keeper = ((Service *) context)->keeper;
+        Keeper *keeper = ((Service *) context)->keeper;
         Google__Protobuf__Duration cpu_time;
         SandboxUsage usage;
 
@@ -318,7 +318,7 @@ static void get_usage(Call *call, const uint8_t *message, size_t len, void *cont
                 return;
         }
 
-        sandbox_get_usage(keeper->sandbox, &usage);
+        keeper_get_usage(keeper, &usage);
         cpu_time = duration_from_ns(usage.cpu_time);
         response.cpu_time = &cpu_time;
         response.memory_bytes = usage.memory_bytes;

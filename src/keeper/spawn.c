@@ -138,6 +138,14 @@ static int limit_signals_and_queues(void) {
         return 0;
 }
 
+/* Has all writing to files fail with EFBIG, for good: the limit cannot be raised again without privileges. */
+static int forbid_growth(void) {
+        const struct rlimit nothing = {};
+        if (signal(SIGXFSZ, SIG_IGN) == SIG_ERR)
+                return -errno;
+        return setrlimit(RLIMIT_FSIZE, &nothing) < 0 ? -errno : 0;
+}
+
 static const char *environment_get(char *const *environment, const char *name) {
         size_t len = strlen(name);
         for (; *environment; environment++)
@@ -262,6 +270,9 @@ static _Noreturn void child_run(const KeptSandbox *sandbox, const SpawnPlan *pla
         sigset_t none;
         sigemptyset(&none);
         signals_reset();
+        r = plan->files_must_not_grow ? forbid_growth() : 0;
+        if (r < 0)
+                child_fail(ERROR_FD, SPAWN_STAGE_OTHER, r);
         (void) sigprocmask(SIG_SETMASK, &none, NULL);
         r = filter_install(&sandbox->config->filter);
         if (r < 0)

@@ -50,6 +50,7 @@ static const char *const end_reason_names[] = {
         [EXEC_END_SANDBOX_DELETED] = "SANDBOX_DELETED",
         [EXEC_END_SANDBOX_FAILED] = "SANDBOX_FAILED",
         [EXEC_END_MACHINE_DOWN] = "MACHINE_DOWN",
+        [EXEC_END_DISK_FULL] = "DISK_FULL",
 };
 
 const char *exec_end_reason_name(ExecEndReason reason) {
@@ -57,7 +58,7 @@ const char *exec_end_reason_name(ExecEndReason reason) {
 }
 
 int exec_end_reason_from_name(const char *name, ExecEndReason *ret_reason) {
-        for (ExecEndReason reason = EXEC_END_EXITED; reason <= EXEC_END_MACHINE_DOWN; reason++)
+        for (ExecEndReason reason = EXEC_END_EXITED; reason <= EXEC_END_DISK_FULL; reason++)
                 if (str_equal(name, end_reason_names[reason])) {
                         *ret_reason = reason;
                         return 0;

@@ -62,6 +62,7 @@ typedef enum ExecEndReason {
         EXEC_END_SANDBOX_DELETED = 7,
         EXEC_END_SANDBOX_FAILED = 8,
         EXEC_END_MACHINE_DOWN = 9,
+        EXEC_END_DISK_FULL = 10,
 } ExecEndReason;
 
 /* As the contract has them without their prefix ("TIMED_OUT"); NULL for EXEC_END_NONE. The other way round an unknown

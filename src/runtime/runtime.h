@@ -30,6 +30,7 @@ typedef enum RuntimeEndCause {
         RUNTIME_END_TIMED_OUT,
         RUNTIME_END_SHUTDOWN, /* the sandbox's end */
         RUNTIME_END_NOT_STARTED,
+        RUNTIME_END_DISK_LIMIT, /* the sandbox had more on disk than it may */
 } RuntimeEndCause;
 
 /* How an exec ended. */
@@ -41,6 +42,7 @@ typedef struct RuntimeExecEnd {
         bool program_not_found;    /* that is why */
         bool out_of_memory;
         uint64_t process_limit_hits; /* of the sandbox, while it ran */
+        const char *disk_limit;      /* that the sandbox was at or over while it ran; a constant, or NULL */
         StreamSummary out, err;
         uint64_t cpu_time;
         uint64_t peak_memory; /* 0: not known */

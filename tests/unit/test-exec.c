@@ -10,7 +10,7 @@
 #include "test.h"
 
 static void end_reasons_are_those_of_the_contract(void **state) {
-        for (ExecEndReason reason = EXEC_END_EXITED; reason <= EXEC_END_MACHINE_DOWN; reason++) {
+        for (ExecEndReason reason = EXEC_END_EXITED; reason <= EXEC_END_DISK_FULL; reason++) {
                 const ProtobufCEnumValue *value =
                         protobuf_c_enum_descriptor_get_value(&hutch__v1__exec_end_reason__descriptor, (int) reason);
 
@@ -19,11 +19,11 @@ static void end_reasons_are_those_of_the_contract(void **state) {
                 assert_string_equal(exec_end_reason_name(reason), value->name + strlen("EXEC_END_REASON_"));
         }
 
-        assert_int_equal(EXEC_END_MACHINE_DOWN + 1, hutch__v1__exec_end_reason__descriptor.n_values);
+        assert_int_equal(EXEC_END_DISK_FULL + 1, hutch__v1__exec_end_reason__descriptor.n_values);
 }
 
 static void names_lead_back_to_their_end_reasons(void **state) {
-        for (ExecEndReason reason = EXEC_END_EXITED; reason <= EXEC_END_MACHINE_DOWN; reason++) {
+        for (ExecEndReason reason = EXEC_END_EXITED; reason <= EXEC_END_DISK_FULL; reason++) {
                 ExecEndReason found = EXEC_END_NONE;
 
                 assert_int_equal(exec_end_reason_from_name(exec_end_reason_name(reason), &found), 0);

@@ -160,7 +160,7 @@ static void execs_come_back_as_they_were_put(void **state) {
 
         put_sandbox(store, 1, SANDBOX_READY);
         put_sandbox(store, 2, SANDBOX_READY);
-        for (ExecEndReason reason = EXEC_END_NONE; reason <= EXEC_END_MACHINE_DOWN; reason++)
+        for (ExecEndReason reason = EXEC_END_NONE; reason <= EXEC_END_DISK_FULL; reason++)
                 for (ExecState s = 0; s < EXEC_STATES_N; s++) {
                         record.state = s;
                         record.bound = !record.bound;

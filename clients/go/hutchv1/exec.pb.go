@@ -108,21 +108,24 @@ const (
 	ExecEndReason_EXEC_END_REASON_SANDBOX_FAILED ExecEndReason = 8
 	// The machine went down.
 	ExecEndReason_EXEC_END_REASON_MACHINE_DOWN ExecEndReason = 9
+	// Its sandbox had more on disk than its limit, and it was killed for it.
+	ExecEndReason_EXEC_END_REASON_DISK_FULL ExecEndReason = 10
 )
 
 // Enum value maps for ExecEndReason.
 var (
 	ExecEndReason_name = map[int32]string{
-		0: "EXEC_END_REASON_UNSPECIFIED",
-		1: "EXEC_END_REASON_EXITED",
-		2: "EXEC_END_REASON_CANCELLED",
-		3: "EXEC_END_REASON_TIMED_OUT",
-		4: "EXEC_END_REASON_OUT_OF_MEMORY",
-		5: "EXEC_END_REASON_NOT_STARTED",
-		6: "EXEC_END_REASON_SANDBOX_STOPPED",
-		7: "EXEC_END_REASON_SANDBOX_DELETED",
-		8: "EXEC_END_REASON_SANDBOX_FAILED",
-		9: "EXEC_END_REASON_MACHINE_DOWN",
+		0:  "EXEC_END_REASON_UNSPECIFIED",
+		1:  "EXEC_END_REASON_EXITED",
+		2:  "EXEC_END_REASON_CANCELLED",
+		3:  "EXEC_END_REASON_TIMED_OUT",
+		4:  "EXEC_END_REASON_OUT_OF_MEMORY",
+		5:  "EXEC_END_REASON_NOT_STARTED",
+		6:  "EXEC_END_REASON_SANDBOX_STOPPED",
+		7:  "EXEC_END_REASON_SANDBOX_DELETED",
+		8:  "EXEC_END_REASON_SANDBOX_FAILED",
+		9:  "EXEC_END_REASON_MACHINE_DOWN",
+		10: "EXEC_END_REASON_DISK_FULL",
 	}
 	ExecEndReason_value = map[string]int32{
 		"EXEC_END_REASON_UNSPECIFIED":     0,
@@ -135,6 +138,7 @@ var (
 		"EXEC_END_REASON_SANDBOX_DELETED": 7,
 		"EXEC_END_REASON_SANDBOX_FAILED":  8,
 		"EXEC_END_REASON_MACHINE_DOWN":    9,
+		"EXEC_END_REASON_DISK_FULL":       10,
 	}
 )
 
@@ -2196,7 +2200,7 @@ const file_hutch_v1_exec_proto_rawDesc = "" +
 	"\tStdinMode\x12\x1a\n" +
 	"\x16STDIN_MODE_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fSTDIN_MODE_NONE\x10\x01\x12\x15\n" +
-	"\x11STDIN_MODE_STREAM\x10\x02*\xde\x02\n" +
+	"\x11STDIN_MODE_STREAM\x10\x02*\xfd\x02\n" +
 	"\rExecEndReason\x12\x1f\n" +
 	"\x1bEXEC_END_REASON_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16EXEC_END_REASON_EXITED\x10\x01\x12\x1d\n" +
@@ -2207,7 +2211,9 @@ const file_hutch_v1_exec_proto_rawDesc = "" +
 	"\x1fEXEC_END_REASON_SANDBOX_STOPPED\x10\x06\x12#\n" +
 	"\x1fEXEC_END_REASON_SANDBOX_DELETED\x10\a\x12\"\n" +
 	"\x1eEXEC_END_REASON_SANDBOX_FAILED\x10\b\x12 \n" +
-	"\x1cEXEC_END_REASON_MACHINE_DOWN\x10\t*a\n" +
+	"\x1cEXEC_END_REASON_MACHINE_DOWN\x10\t\x12\x1d\n" +
+	"\x19EXEC_END_REASON_DISK_FULL\x10\n" +
+	"*a\n" +
 	"\fOutputStream\x12\x1d\n" +
 	"\x19OUTPUT_STREAM_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14OUTPUT_STREAM_STDOUT\x10\x01\x12\x18\n" +

@@ -503,9 +503,10 @@ type RuntimeInfo struct {
 	Available bool `protobuf:"varint,2,opt,name=available,proto3" json:"available,omitempty"`
 	// Why not, and what to do; for people.
 	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
-	// What it can do beyond the least: "pause", "snapshot", "egress", "companions", "gpus", "disk-limit", "udp-ports",
-	// "uid-ranges" (sandboxes have more than one user), "own-uid-ranges" (and share none of them), "landlock" (a second
-	// wall around files).
+	// What it can do beyond the least: "pause", "snapshot", "egress", "companions", "gpus", "udp-ports", "uid-ranges"
+	// (sandboxes have more than one user), "own-uid-ranges" (and share none of them), "landlock" (a second wall around
+	// files); and how it limits disk: "disk-quota" (writing fails) or "disk-accounting" (whoever writes is killed soon
+	// after).
 	Features []string `protobuf:"bytes,4,rep,name=features,proto3" json:"features,omitempty"`
 	// Fields of ResourceLimits that it cannot enforce on this host.
 	NotEnforced   []string `protobuf:"bytes,5,rep,name=not_enforced,json=notEnforced,proto3" json:"not_enforced,omitempty"`

@@ -91,6 +91,7 @@ void keeper_config_encode(const NativeRuntime *runtime, const char *id, const Ru
         config.uid_count = UID_RANGE_SIZE;
         if (!runtime->uid_ranges)
                 set_user_ids(runtime, spec->uid_slot, &config, &ids);
+        config.disk_project = runtime->disk_projects > 0 ? runtime->disk_projects + spec->uid_slot : 0;
         config.limits = &told;
         config.workspace = spec->spec->workspace;
         config.start_timeout = &timeout;

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 
 #include "base/clock.h"
+#include "base/strings.h"
 #include "base/utf8.h"
 #include "model/reason.h"
 
@@ -76,9 +77,20 @@ static RuntimeEndCause end_cause(Hutch__Keeper__V1__KeeperEndCause cause) {
                 return RUNTIME_END_SHUTDOWN;
         case HUTCH__KEEPER__V1__KEEPER_END_CAUSE__KEEPER_END_CAUSE_NOT_STARTED:
                 return RUNTIME_END_NOT_STARTED;
+        case HUTCH__KEEPER__V1__KEEPER_END_CAUSE__KEEPER_END_CAUSE_DISK_LIMIT:
+                return RUNTIME_END_DISK_LIMIT;
         default:
                 return RUNTIME_END_EXITED;
         }
+}
+
+static const char *disk_limit(const char *name) {
+        static const char *const names[] = { "disk_bytes", "disk_inodes" };
+
+        for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+                if (str_equal(name, names[i]))
+                        return names[i];
+        return NULL;
 }
 
 RuntimeExecEnd keeper_exec_end(const KeeperExec *exec, uint64_t now, HutchError *failure) {
@@ -90,6 +102,7 @@ RuntimeExecEnd keeper_exec_end(const KeeperExec *exec, uint64_t now, HutchError 
                 .end_time = keeper_time(told->end_time, now),
                 .out_of_memory = told->out_of_memory,
                 .process_limit_hits = told->process_limit_hits,
+                .disk_limit = disk_limit(told->disk_limit),
                 .out = summary(exec->stdout_bytes, told->stdout_dropped_bytes),
                 .err = summary(exec->stderr_bytes, told->stderr_dropped_bytes),
                 .cpu_time = keeper_duration(told->cpu_time),

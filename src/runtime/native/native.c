@@ -26,6 +26,7 @@
 #include "model/ids.h"
 #include "model/reason.h"
 #include "runtime/native/cgroup.h"
+#include "runtime/native/disk-quota.h"
 #include "runtime/native/execs.h"
 #include "runtime/native/sandbox.h"
 #include "runtime/native/seccomp-filter.h"
@@ -287,8 +288,6 @@ static void find_controllers(NativeRuntime *runtime, const NativeOptions *option
                 for (const char *const *limit = controllers[i].limits; *limit; limit++)
                         runtime->not_enforced[n++] = *limit;
         }
-        runtime->not_enforced[n++] = "disk_bytes";
-        runtime->not_enforced[n++] = "disk_inodes";
         runtime->not_enforced[n++] = "io_weight";
 }
 
@@ -317,6 +316,17 @@ static void find_subordinate_ids(NativeRuntime *runtime) {
                          LOG_UINT("ranges", subordinate_ids_count_slots(&runtime->subordinate_ids.uids)));
 }
 
+/* Finds out how disk limits are enforced, which is logged, for it makes a difference to who is limited. */
+static void find_disk_quota(NativeRuntime *runtime, const char *instance_id) {
+        uint32_t projects = disk_projects_of(instance_id);
+        int r = runtime->uid_ranges ? disk_quota_try(runtime->sandboxes_fd, projects) : -EPERM;
+
+        if (r == 0)
+                runtime->disk_projects = projects;
+        log_info("disk limits", LOG_STR("by", r == 0 ? "quotas of projects" : "measuring"),
+                 LOG_STR("error", r == 0 ? NULL : strerror(-r)));
+}
+
 /* What there is beyond the least. */
 static void tell_features(NativeRuntime *runtime) {
         size_t n = 0;
@@ -331,6 +341,7 @@ static void tell_features(NativeRuntime *runtime) {
                 runtime->features[n++] = "landlock";
         else
                 log_warning("this kernel has no Landlock: sandboxes have one wall less");
+        runtime->features[n++] = runtime->disk_projects > 0 ? "disk-quota" : "disk-accounting";
 }
 
 static int open_folders(NativeRuntime *runtime, const NativeOptions *options, HutchError *err) {
@@ -394,6 +405,7 @@ int native_runtime_new(uv_loop_t *loop, ChannelHub *hub, const NativeOptions *op
         (void) keeper_program_load(runtime->keeper_program, &program, NULL);
         make_cgroup_parent(runtime, options);
         find_controllers(runtime, options);
+        find_disk_quota(runtime, options->instance_id);
         tell_features(runtime);
         favor_moves(runtime);
         *ret_runtime = &runtime->base;

@@ -20,6 +20,7 @@
 #include "base/strings.h"
 #include "model/reason.h"
 #include "runtime/native/cgroup.h"
+#include "runtime/native/disk-quota.h"
 #include "runtime/native/execs.h"
 #include "runtime/native/keeper-config.h"
 #include "runtime/native/keeper-messages.h"
@@ -472,6 +473,8 @@ static void remove_files(NativeSandbox *sandbox) {
         int trash = remover_folder(runtime->remover);
 
         sandbox->phase = PHASE_REMOVING;
+        if (runtime->disk_projects > 0)
+                disk_quota_forget(runtime->sandboxes_fd, sandbox->id, runtime->disk_projects);
         if (renameat2(runtime->sandboxes_fd, sandbox->id, trash, sandbox->id, RENAME_NOREPLACE) < 0 &&
             errno != ENOENT && errno != EEXIST) {
                 log_warning("sandbox's files cannot be moved away", LOG_STR("sandbox", sandbox->id),

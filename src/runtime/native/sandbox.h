@@ -51,6 +51,7 @@ typedef struct NativeRuntime {
         int favored_moves; /* of cgroup_favor_moves(), or -1 */
         const char *not_enforced[8];
         const char *features[8]; /* ends with NULL */
+        uint32_t disk_projects;  /* the first of the projects for sandboxes; 0: there are no quotas */
         int sandboxes_fd;
         uint8_t *seccomp_filter; /* for all sandboxes */
         size_t seccomp_filter_size;

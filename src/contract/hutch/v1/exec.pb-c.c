@@ -2894,7 +2894,7 @@ const ProtobufCEnumDescriptor hutch__v1__stdin_mode__descriptor =
   hutch__v1__stdin_mode__value_ranges,
   NULL,NULL,NULL,NULL   /* reserved[1234] */
 };
-static const ProtobufCEnumValue hutch__v1__exec_end_reason__enum_values_by_number[10] =
+static const ProtobufCEnumValue hutch__v1__exec_end_reason__enum_values_by_number[11] =
 {
   { "EXEC_END_REASON_UNSPECIFIED", "HUTCH__V1__EXEC_END_REASON__EXEC_END_REASON_UNSPECIFIED", 0 },
   { "EXEC_END_REASON_EXITED", "HUTCH__V1__EXEC_END_REASON__EXEC_END_REASON_EXITED", 1 },
@@ -2906,13 +2906,15 @@ static const ProtobufCEnumValue hutch__v1__exec_end_reason__enum_values_by_numbe
   { "EXEC_END_REASON_SANDBOX_DELETED", "HUTCH__V1__EXEC_END_REASON__EXEC_END_REASON_SANDBOX_DELETED", 7 },
   { "EXEC_END_REASON_SANDBOX_FAILED", "HUTCH__V1__EXEC_END_REASON__EXEC_END_REASON_SANDBOX_FAILED", 8 },
   { "EXEC_END_REASON_MACHINE_DOWN", "HUTCH__V1__EXEC_END_REASON__EXEC_END_REASON_MACHINE_DOWN", 9 },
+  { "EXEC_END_REASON_DISK_FULL", "HUTCH__V1__EXEC_END_REASON__EXEC_END_REASON_DISK_FULL", 10 },
 };
 static const ProtobufCIntRange hutch__v1__exec_end_reason__value_ranges[] = {
-{0, 0},{0, 10}
+{0, 0},{0, 11}
 };
-static const ProtobufCEnumValueIndex hutch__v1__exec_end_reason__enum_values_by_name[10] =
+static const ProtobufCEnumValueIndex hutch__v1__exec_end_reason__enum_values_by_name[11] =
 {
   { "EXEC_END_REASON_CANCELLED", 2 },
+  { "EXEC_END_REASON_DISK_FULL", 10 },
   { "EXEC_END_REASON_EXITED", 1 },
   { "EXEC_END_REASON_MACHINE_DOWN", 9 },
   { "EXEC_END_REASON_NOT_STARTED", 5 },
@@ -2930,9 +2932,9 @@ const ProtobufCEnumDescriptor hutch__v1__exec_end_reason__descriptor =
   "ExecEndReason",
   "Hutch__V1__ExecEndReason",
   "hutch.v1",
-  10,
+  11,
   hutch__v1__exec_end_reason__enum_values_by_number,
-  10,
+  11,
   hutch__v1__exec_end_reason__enum_values_by_name,
   1,
   hutch__v1__exec_end_reason__value_ranges,

@@ -109,7 +109,11 @@ typedef enum _Hutch__V1__ExecEndReason {
   /*
    * The machine went down.
    */
-  HUTCH__V1__EXEC_END_REASON__EXEC_END_REASON_MACHINE_DOWN = 9
+  HUTCH__V1__EXEC_END_REASON__EXEC_END_REASON_MACHINE_DOWN = 9,
+  /*
+   * Its sandbox had more on disk than its limit, and it was killed for it.
+   */
+  HUTCH__V1__EXEC_END_REASON__EXEC_END_REASON_DISK_FULL = 10
     PROTOBUF_C__FORCE_ENUM_TO_BE_INT_SIZE(HUTCH__V1__EXEC_END_REASON)
 } Hutch__V1__ExecEndReason;
 /*

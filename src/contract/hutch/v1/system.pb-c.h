@@ -242,9 +242,10 @@ struct  Hutch__V1__RuntimeInfo
    */
   char *message;
   /*
-   * What it can do beyond the least: "pause", "snapshot", "egress", "companions", "gpus", "disk-limit", "udp-ports",
-   * "uid-ranges" (sandboxes have more than one user), "own-uid-ranges" (and share none of them), "landlock" (a second
-   * wall around files).
+   * What it can do beyond the least: "pause", "snapshot", "egress", "companions", "gpus", "udp-ports", "uid-ranges"
+   * (sandboxes have more than one user), "own-uid-ranges" (and share none of them), "landlock" (a second wall around
+   * files); and how it limits disk: "disk-quota" (writing fails) or "disk-accounting" (whoever writes is killed soon
+   * after).
    */
   size_t n_features;
   char **features;

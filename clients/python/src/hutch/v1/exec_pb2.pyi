@@ -80,6 +80,8 @@ class _ExecEndReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ExecEnd
     """Its sandbox failed."""
     EXEC_END_REASON_MACHINE_DOWN: _ExecEndReason.ValueType  # 9
     """The machine went down."""
+    EXEC_END_REASON_DISK_FULL: _ExecEndReason.ValueType  # 10
+    """Its sandbox had more on disk than its limit, and it was killed for it."""
 
 class ExecEndReason(_ExecEndReason, metaclass=_ExecEndReasonEnumTypeWrapper):
     """Why an exec ended."""
@@ -104,6 +106,8 @@ EXEC_END_REASON_SANDBOX_FAILED: ExecEndReason.ValueType  # 8
 """Its sandbox failed."""
 EXEC_END_REASON_MACHINE_DOWN: ExecEndReason.ValueType  # 9
 """The machine went down."""
+EXEC_END_REASON_DISK_FULL: ExecEndReason.ValueType  # 10
+"""Its sandbox had more on disk than its limit, and it was killed for it."""
 Global___ExecEndReason: _TypeAlias = ExecEndReason  # noqa: Y015
 
 class _OutputStream:

@@ -279,9 +279,10 @@ class RuntimeInfo(_message.Message):
     """Why not, and what to do; for people."""
     @_builtins.property
     def features(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What it can do beyond the least: "pause", "snapshot", "egress", "companions", "gpus", "disk-limit", "udp-ports",
-        "uid-ranges" (sandboxes have more than one user), "own-uid-ranges" (and share none of them), "landlock" (a second
-        wall around files).
+        """What it can do beyond the least: "pause", "snapshot", "egress", "companions", "gpus", "udp-ports", "uid-ranges"
+        (sandboxes have more than one user), "own-uid-ranges" (and share none of them), "landlock" (a second wall around
+        files); and how it limits disk: "disk-quota" (writing fails) or "disk-accounting" (whoever writes is killed soon
+        after).
         """
 
     @_builtins.property

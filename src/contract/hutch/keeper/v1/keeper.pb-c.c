@@ -1583,7 +1583,7 @@ void   hutch__keeper__v1__connect_response__free_unpacked
   assert(message->base.descriptor == &hutch__keeper__v1__connect_response__descriptor);
   protobuf_c_message_free_unpacked ((ProtobufCMessage*)message, allocator);
 }
-static const ProtobufCFieldDescriptor hutch__keeper__v1__keeper_config__field_descriptors[14] =
+static const ProtobufCFieldDescriptor hutch__keeper__v1__keeper_config__field_descriptors[15] =
 {
   {
     "sandbox_id",
@@ -1753,10 +1753,23 @@ static const ProtobufCFieldDescriptor hutch__keeper__v1__keeper_config__field_de
     0,             /* flags */
     0,NULL,NULL    /* reserved1,reserved2, etc */
   },
+  {
+    "disk_project",
+    16,
+    PROTOBUF_C_LABEL_NONE,
+    PROTOBUF_C_TYPE_UINT32,
+    0,   /* quantifier_offset */
+    offsetof(Hutch__Keeper__V1__KeeperConfig, disk_project),
+    NULL,
+    NULL,
+    0,             /* flags */
+    0,NULL,NULL    /* reserved1,reserved2, etc */
+  },
 };
 static const unsigned hutch__keeper__v1__keeper_config__field_indices_by_name[] = {
   3,   /* field[3] = cgroup */
   11,   /* field[11] = controllers */
+  14,   /* field[14] = disk_project */
   12,   /* field[12] = keeper_filter */
   2,   /* field[2] = layers */
   7,   /* field[7] = limits */
@@ -1774,7 +1787,7 @@ static const ProtobufCIntRange hutch__keeper__v1__keeper_config__number_ranges[2
 {
   { 1, 0 },
   { 15, 13 },
-  { 0, 14 }
+  { 0, 15 }
 };
 const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_config__descriptor =
 {
@@ -1784,7 +1797,7 @@ const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_config__descriptor =
   "Hutch__Keeper__V1__KeeperConfig",
   "hutch.keeper.v1",
   sizeof(Hutch__Keeper__V1__KeeperConfig),
-  14,
+  15,
   hutch__keeper__v1__keeper_config__field_descriptors,
   hutch__keeper__v1__keeper_config__field_indices_by_name,
   2,  hutch__keeper__v1__keeper_config__number_ranges,
@@ -2529,7 +2542,7 @@ const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_exec__descriptor =
   (ProtobufCMessageInit) hutch__keeper__v1__keeper_exec__init,
   NULL,NULL,NULL    /* reserved[123] */
 };
-static const ProtobufCFieldDescriptor hutch__keeper__v1__keeper_exec_end__field_descriptors[11] =
+static const ProtobufCFieldDescriptor hutch__keeper__v1__keeper_exec_end__field_descriptors[12] =
 {
   {
     "end_time",
@@ -2663,10 +2676,23 @@ static const ProtobufCFieldDescriptor hutch__keeper__v1__keeper_exec_end__field_
     0,             /* flags */
     0,NULL,NULL    /* reserved1,reserved2, etc */
   },
+  {
+    "disk_limit",
+    12,
+    PROTOBUF_C_LABEL_NONE,
+    PROTOBUF_C_TYPE_STRING,
+    0,   /* quantifier_offset */
+    offsetof(Hutch__Keeper__V1__KeeperExecEnd, disk_limit),
+    NULL,
+    &protobuf_c_empty_string,
+    0,             /* flags */
+    0,NULL,NULL    /* reserved1,reserved2, etc */
+  },
 };
 static const unsigned hutch__keeper__v1__keeper_exec_end__field_indices_by_name[] = {
   1,   /* field[1] = cause */
   4,   /* field[4] = cpu_time */
+  11,   /* field[11] = disk_limit */
   0,   /* field[0] = end_time */
   3,   /* field[3] = failure */
   6,   /* field[6] = out_of_memory */
@@ -2680,7 +2706,7 @@ static const unsigned hutch__keeper__v1__keeper_exec_end__field_indices_by_name[
 static const ProtobufCIntRange hutch__keeper__v1__keeper_exec_end__number_ranges[1 + 1] =
 {
   { 1, 0 },
-  { 0, 11 }
+  { 0, 12 }
 };
 const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_exec_end__descriptor =
 {
@@ -2690,7 +2716,7 @@ const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_exec_end__descriptor 
   "Hutch__Keeper__V1__KeeperExecEnd",
   "hutch.keeper.v1",
   sizeof(Hutch__Keeper__V1__KeeperExecEnd),
-  11,
+  12,
   hutch__keeper__v1__keeper_exec_end__field_descriptors,
   hutch__keeper__v1__keeper_exec_end__field_indices_by_name,
   1,  hutch__keeper__v1__keeper_exec_end__number_ranges,
@@ -3940,7 +3966,7 @@ const ProtobufCEnumDescriptor hutch__keeper__v1__keeper_state__descriptor =
   hutch__keeper__v1__keeper_state__value_ranges,
   NULL,NULL,NULL,NULL   /* reserved[1234] */
 };
-static const ProtobufCEnumValue hutch__keeper__v1__keeper_end_cause__enum_values_by_number[6] =
+static const ProtobufCEnumValue hutch__keeper__v1__keeper_end_cause__enum_values_by_number[7] =
 {
   { "KEEPER_END_CAUSE_UNSPECIFIED", "HUTCH__KEEPER__V1__KEEPER_END_CAUSE__KEEPER_END_CAUSE_UNSPECIFIED", 0 },
   { "KEEPER_END_CAUSE_EXITED", "HUTCH__KEEPER__V1__KEEPER_END_CAUSE__KEEPER_END_CAUSE_EXITED", 1 },
@@ -3948,13 +3974,15 @@ static const ProtobufCEnumValue hutch__keeper__v1__keeper_end_cause__enum_values
   { "KEEPER_END_CAUSE_TIMED_OUT", "HUTCH__KEEPER__V1__KEEPER_END_CAUSE__KEEPER_END_CAUSE_TIMED_OUT", 3 },
   { "KEEPER_END_CAUSE_SHUTDOWN", "HUTCH__KEEPER__V1__KEEPER_END_CAUSE__KEEPER_END_CAUSE_SHUTDOWN", 4 },
   { "KEEPER_END_CAUSE_NOT_STARTED", "HUTCH__KEEPER__V1__KEEPER_END_CAUSE__KEEPER_END_CAUSE_NOT_STARTED", 5 },
+  { "KEEPER_END_CAUSE_DISK_LIMIT", "HUTCH__KEEPER__V1__KEEPER_END_CAUSE__KEEPER_END_CAUSE_DISK_LIMIT", 6 },
 };
 static const ProtobufCIntRange hutch__keeper__v1__keeper_end_cause__value_ranges[] = {
-{0, 0},{0, 6}
+{0, 0},{0, 7}
 };
-static const ProtobufCEnumValueIndex hutch__keeper__v1__keeper_end_cause__enum_values_by_name[6] =
+static const ProtobufCEnumValueIndex hutch__keeper__v1__keeper_end_cause__enum_values_by_name[7] =
 {
   { "KEEPER_END_CAUSE_CANCELLED", 2 },
+  { "KEEPER_END_CAUSE_DISK_LIMIT", 6 },
   { "KEEPER_END_CAUSE_EXITED", 1 },
   { "KEEPER_END_CAUSE_NOT_STARTED", 5 },
   { "KEEPER_END_CAUSE_SHUTDOWN", 4 },
@@ -3968,9 +3996,9 @@ const ProtobufCEnumDescriptor hutch__keeper__v1__keeper_end_cause__descriptor =
   "KeeperEndCause",
   "Hutch__Keeper__V1__KeeperEndCause",
   "hutch.keeper.v1",
-  6,
+  7,
   hutch__keeper__v1__keeper_end_cause__enum_values_by_number,
-  6,
+  7,
   hutch__keeper__v1__keeper_end_cause__enum_values_by_name,
   1,
   hutch__keeper__v1__keeper_end_cause__value_ranges,

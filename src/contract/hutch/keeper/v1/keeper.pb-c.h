@@ -114,7 +114,11 @@ typedef enum _Hutch__Keeper__V1__KeeperEndCause {
   /*
    * It was never started.
    */
-  HUTCH__KEEPER__V1__KEEPER_END_CAUSE__KEEPER_END_CAUSE_NOT_STARTED = 5
+  HUTCH__KEEPER__V1__KEEPER_END_CAUSE__KEEPER_END_CAUSE_NOT_STARTED = 5,
+  /*
+   * Its sandbox had more on disk than `disk_limit` allows.
+   */
+  HUTCH__KEEPER__V1__KEEPER_END_CAUSE__KEEPER_END_CAUSE_DISK_LIMIT = 6
     PROTOBUF_C__FORCE_ENUM_TO_BE_INT_SIZE(HUTCH__KEEPER__V1__KEEPER_END_CAUSE)
 } Hutch__Keeper__V1__KeeperEndCause;
 
@@ -186,10 +190,15 @@ struct  Hutch__Keeper__V1__KeeperConfig
    * Without root: ids beside the keeper's own, of which `uid_base` is the uid. Unset: there are none.
    */
   Hutch__Keeper__V1__KeeperSubordinateIds *subordinate_ids;
+  /*
+   * The project that the file system counts the sandbox's files as, and whose quota limits them. 0: there are no
+   * quotas here, and the keeper measures.
+   */
+  uint32_t disk_project;
 };
 #define HUTCH__KEEPER__V1__KEEPER_CONFIG__INIT \
  { PROTOBUF_C_MESSAGE_INIT (&hutch__keeper__v1__keeper_config__descriptor) \
-    , (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string, 0,NULL, (char *)protobuf_c_empty_string, 0,NULL, 0, 0, NULL, (char *)protobuf_c_empty_string, NULL, {0,NULL}, NULL, {0,NULL}, NULL }
+    , (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string, 0,NULL, (char *)protobuf_c_empty_string, 0,NULL, 0, 0, NULL, (char *)protobuf_c_empty_string, NULL, {0,NULL}, NULL, {0,NULL}, NULL, 0 }
 
 
 /*
@@ -513,10 +522,14 @@ struct  Hutch__Keeper__V1__KeeperExecEnd
    * How often, while it ran, a process of its sandbox could not be made because there were as many as allowed.
    */
   uint64_t process_limit_hits;
+  /*
+   * The limit of disk, a field of KeeperLimits, that its sandbox was at or over while it ran. Empty: none.
+   */
+  char *disk_limit;
 };
 #define HUTCH__KEEPER__V1__KEEPER_EXEC_END__INIT \
  { PROTOBUF_C_MESSAGE_INIT (&hutch__keeper__v1__keeper_exec_end__descriptor) \
-    , NULL, HUTCH__KEEPER__V1__KEEPER_END_CAUSE__KEEPER_END_CAUSE_UNSPECIFIED, 0, NULL, NULL, 0, 0, 0, 0, 0, 0 }
+    , NULL, HUTCH__KEEPER__V1__KEEPER_END_CAUSE__KEEPER_END_CAUSE_UNSPECIFIED, 0, NULL, NULL, 0, 0, 0, 0, 0, 0, (char *)protobuf_c_empty_string }
 
 
 /*

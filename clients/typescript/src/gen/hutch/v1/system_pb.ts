@@ -341,9 +341,10 @@ export type RuntimeInfo = Message<"hutch.v1.RuntimeInfo"> & {
   message: string;
 
   /**
-   * What it can do beyond the least: "pause", "snapshot", "egress", "companions", "gpus", "disk-limit", "udp-ports",
-   * "uid-ranges" (sandboxes have more than one user), "own-uid-ranges" (and share none of them), "landlock" (a second
-   * wall around files).
+   * What it can do beyond the least: "pause", "snapshot", "egress", "companions", "gpus", "udp-ports", "uid-ranges"
+   * (sandboxes have more than one user), "own-uid-ranges" (and share none of them), "landlock" (a second wall around
+   * files); and how it limits disk: "disk-quota" (writing fails) or "disk-accounting" (whoever writes is killed soon
+   * after).
    *
    * @generated from field: repeated string features = 4;
    */

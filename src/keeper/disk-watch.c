@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What lives here: the two ways to keep a sandbox within its disk limits, and the process that measures. What does not:
+ * counting (disk-usage.c), when to (disk-rule.c), and the killing (keeper.c). */
+
+#include "keeper/disk-watch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/statfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/project-quota.h"
+#include "keeper/disk-rule.h"
+#include "keeper/kept-sandbox.h"
+#include "keeper/loop.h"
+
+#define LOOK_INTERVAL NSEC_PER_SEC
+#define LOOK_INTERVAL_OVER (100 * NSEC_PER_MSEC) /* while it is over its limit */
+#define MEASURE_TIMEOUT (30 * NSEC_PER_SEC)
+#define BLOCK 4096 /* with less than that left, everything is used up */
+#define NICE 10
+#define FD_SAFE_FROM 16
+
+enum { FOLDER_FD = 3, REPORT_FD = 4 }; /* of the process that measures */
+
+/* What it tells: once when a limit is hit, and at its end. */
+typedef struct Report {
+        DiskUsage usage;
+        bool is_last;
+        bool is_whole;
+} Report;
+
+struct DiskWatch {
+        uv_loop_t *loop;
+        const KeptSandbox *sandbox;
+        const DiskWatchEvents *events;
+        int folder;
+        uint32_t project; /* 0: there is no quota */
+        bool is_active;
+        Alarm *alarm;
+        DiskRule rule;
+        const char *full; /* the limit that was told to be used up; with a quota */
+
+        pid_t measurer; /* 0: none */
+        int reports;
+        Watch *reports_watch;
+        DiskUsage host; /* as it began */
+        uint64_t began;
+        bool hit_is_told; /* of what it measures */
+        bool is_measured; /* it has told all */
+};
+
+/* ---- With a quota ---- */
+
+/* The limit of which everything is used up. */
+static const char *find_full(const DiskRule *rule) {
+        if (rule->limit.bytes > 0 && rule->measured.bytes + BLOCK > rule->limit.bytes)
+                return "disk_bytes";
+        return rule->limit.inodes > 0 && rule->measured.inodes >= rule->limit.inodes ? "disk_inodes" : NULL;
+}
+
+static void read_quota(DiskWatch *watch) {
+        ProjectUsage usage;
+        int r = project_quota_read(watch->folder, &usage);
+
+        if (r < 0)
+                log_warning("the quota cannot be read", LOG_STR("sandbox", watch->sandbox->config->sandbox_id),
+                            LOG_STR("error", strerror(-r)));
+        else
+                watch->rule.measured = (DiskUsage){ .bytes = usage.bytes, .inodes = usage.inodes };
+}
+
+static void look_at_quota(DiskWatch *watch) {
+        const char *before = watch->full;
+
+        read_quota(watch);
+        watch->full = find_full(&watch->rule);
+        if (watch->full && watch->full != before)
+                watch->events->hit(watch->full, false, watch->events->user);
+}
+
+/* ---- The process that measures ---- */
+
+static void send_report(const DiskCount *count, bool is_last) {
+        Report report = { .usage = disk_count_sum(count), .is_last = is_last, .is_whole = count->is_whole };
+
+        (void) !write(REPORT_FD, &report, sizeof(report));
+}
+
+static void on_reached(const DiskCount *count, void *user) {
+        (void) user;
+        send_report(count, false);
+}
+
+/* Gives the process two descriptors beside its standard ones, and no others: the keeper's socket is not its own. */
+static int arrange_fds(int folder, int reports) {
+        int safe_folder = fcntl(folder, F_DUPFD_CLOEXEC, FD_SAFE_FROM);
+        int safe_reports = fcntl(reports, F_DUPFD_CLOEXEC, FD_SAFE_FROM);
+
+        if (safe_folder < 0 || safe_reports < 0 || dup3(safe_folder, FOLDER_FD, O_CLOEXEC) < 0 ||
+            dup3(safe_reports, REPORT_FD, O_CLOEXEC) < 0 || close_range(REPORT_FD + 1, UINT_MAX, 0) < 0)
+                return -errno;
+        return 0;
+}
+
+/* Gets all capabilities over the sandbox's users, and so may read all of its files, and none on the host. It stays the
+ * keeper's user, whom nobody inside can signal. The sandbox's /proc has its processes, and no others. */
+static int enter(const KeptSandbox *sandbox) {
+        return setns(sandbox->namespaces[NAMESPACE_USER], CLONE_NEWUSER) < 0 ||
+                               setns(sandbox->namespaces[NAMESPACE_MOUNT], CLONE_NEWNS) < 0
+                       ? -errno
+                       : 0;
+}
+
+static _Noreturn void measure(const DiskWatch *watch, int reports) {
+        DiskCount count = {
+                .is_whole = true,
+                .deadline = clock_monotonic_ns() + MEASURE_TIMEOUT,
+                .enough = disk_rule_enough(&watch->rule),
+                .reached = on_reached,
+        };
+
+        (void) setpriority(PRIO_PROCESS, 0, NICE);
+        /* Having other capabilities than before resets these two. */
+        if (enter(watch->sandbox) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ||
+            prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || arrange_fds(watch->folder, reports) < 0)
+                _exit(1);
+        disk_count_folder(&count, FOLDER_FD);
+        disk_count_unnamed(&count, "/proc");
+        send_report(&count, true);
+        _exit(0);
+}
+
+/* ---- Without a quota ---- */
+
+static DiskUsage host_usage(const DiskWatch *watch) {
+        struct statfs info;
+
+        if (fstatfs(watch->folder, &info) < 0)
+                return watch->rule.host;
+        return (DiskUsage){
+                .bytes = (uint64_t) (info.f_blocks - info.f_bfree) * (uint64_t) info.f_bsize,
+                .inodes = info.f_files - info.f_ffree,
+        };
+}
+
+static void end_measuring(DiskWatch *watch) {
+        watch->reports_watch = watch_free(watch->reports_watch);
+        watch->reports = fd_close(watch->reports);
+        watch->measurer = 0;
+}
+
+static void tell_hit(DiskWatch *watch, DiskUsage usage) {
+        const char *limit = disk_rule_find_limit(&watch->rule, usage);
+
+        if (!limit || watch->hit_is_told)
+                return;
+        watch->hit_is_told = true;
+        log_info("more on disk than allowed", LOG_STR("sandbox", watch->sandbox->config->sandbox_id),
+                 LOG_STR("limit", limit));
+        watch->events->hit(limit, true, watch->events->user);
+}
+
+static void take_report(DiskWatch *watch, const Report *report) {
+        DiskUsage usage = report->usage;
+
+        if (!report->is_last) {
+                tell_hit(watch, usage);
+                return;
+        }
+
+        watch->is_measured = true;
+        /* What could not be counted has not become less. */
+        if (!report->is_whole) {
+                const DiskUsage *before = &watch->rule.measured;
+
+                log_warning("not all files were counted", LOG_STR("sandbox", watch->sandbox->config->sandbox_id));
+                usage.bytes = usage.bytes > before->bytes ? usage.bytes : before->bytes;
+                usage.inodes = usage.inodes > before->inodes ? usage.inodes : before->inodes;
+        }
+        if (disk_rule_take(&watch->rule, usage, watch->host, watch->began, clock_monotonic_ns()))
+                tell_hit(watch, usage);
+}
+
+static void on_report(void *user) {
+        DiskWatch *watch = user;
+        Report report;
+        ssize_t n = read(watch->reports, &report, sizeof(report));
+
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+                return;
+        if (n == sizeof(report)) {
+                take_report(watch, &report);
+                return;
+        }
+
+        while (waitpid(watch->measurer, NULL, __WALL) < 0 && errno == EINTR)
+                ;
+        if (!watch->is_measured)
+                log_warning("the sandbox's files were not measured",
+                            LOG_STR("sandbox", watch->sandbox->config->sandbox_id));
+        end_measuring(watch);
+}
+
+static int begin_measuring(DiskWatch *watch, DiskUsage host) {
+        int pair[2];
+
+        if (pipe2(pair, O_CLOEXEC | O_NONBLOCK) < 0)
+                return -errno;
+
+        _cleanup_close_ int read_fd = pair[0], write_fd = pair[1];
+        pid_t pid = process_clone(0, -1, NULL);
+        if (pid == 0)
+                measure(watch, write_fd);
+        if (pid < 0)
+                return pid;
+
+        watch->measurer = pid;
+        watch->host = host;
+        watch->began = clock_monotonic_ns();
+        watch->hit_is_told = watch->is_measured = false;
+        watch->reports = TAKE_FD(read_fd);
+        watch->reports_watch = watch_new(watch->loop, watch->reports, UV_READABLE, on_report, watch);
+        return 0;
+}
+
+static void measure_if(DiskWatch *watch, bool (*is_wanted)(DiskRule *rule, DiskUsage host, uint64_t now)) {
+        DiskUsage host = host_usage(watch);
+        int r;
+
+        if (watch->measurer > 0 || !is_wanted(&watch->rule, host, clock_monotonic_ns()))
+                return;
+        r = begin_measuring(watch, host);
+        if (r < 0)
+                log_warning("the sandbox's files cannot be measured",
+                            LOG_STR("sandbox", watch->sandbox->config->sandbox_id), LOG_STR("error", strerror(-r)));
+}
+
+static bool is_worth_it(DiskRule *rule, DiskUsage host, uint64_t now) {
+        return disk_rule_is_worth_it(rule, host, now);
+}
+
+/* ---- Both ---- */
+
+static bool has_limits(const DiskWatch *watch) {
+        return watch->rule.limit.bytes > 0 || watch->rule.limit.inodes > 0;
+}
+
+static void look(DiskWatch *watch) {
+        if (!has_limits(watch))
+                return;
+        if (watch->project > 0)
+                look_at_quota(watch);
+        else
+                measure_if(watch, disk_rule_is_due);
+}
+
+static void on_alarm(void *user) {
+        DiskWatch *watch = user;
+
+        look(watch);
+        alarm_set(watch->alarm, watch->rule.is_over ? LOOK_INTERVAL_OVER : LOOK_INTERVAL);
+}
+
+void disk_watch_set_active(DiskWatch *watch, bool active) {
+        if (watch->is_active == active || !has_limits(watch))
+                return;
+
+        watch->is_active = active;
+        if (!active)
+                alarm_set(watch->alarm, UINT64_MAX);
+        else if (watch->rule.is_known && !watch->rule.is_settling)
+                alarm_set(watch->alarm, watch->rule.is_over ? LOOK_INTERVAL_OVER : LOOK_INTERVAL);
+        else
+                on_alarm(watch);
+}
+
+const char *disk_watch_check(DiskWatch *watch) {
+        look(watch);
+        return watch->project > 0 ? watch->full : disk_watch_limit_exceeded(watch);
+}
+
+const char *disk_watch_limit_exceeded(const DiskWatch *watch) {
+        return disk_rule_limit_exceeded(&watch->rule, host_usage(watch));
+}
+
+DiskUsage disk_watch_usage(DiskWatch *watch) {
+        if (watch->project > 0)
+                read_quota(watch);
+        else
+                measure_if(watch, is_worth_it);
+        return watch->rule.measured;
+}
+
+/* Has the quota limit the sandbox, when its files are those of the project that they should be: all are when the first
+ * was. */
+static void use_quota(DiskWatch *watch, const KeeperConfig *config) {
+        uint32_t project = 0;
+        int r;
+
+        if (config->disk_project == 0)
+                return;
+        r = project_quota_find(watch->folder, &project);
+        if (r >= 0)
+                r = project == config->disk_project
+                            ? project_quota_limit(watch->folder, project, config->disk_bytes, config->disk_inodes)
+                            : -EXDEV;
+        if (r >= 0)
+                watch->project = project;
+        else
+                log_warning("no quota for the sandbox's files; they are measured",
+                            LOG_STR("sandbox", config->sandbox_id), LOG_STR("error", strerror(-r)));
+}
+
+int disk_watch_new(uv_loop_t *loop, const KeptSandbox *sandbox, bool is_new, const DiskWatchEvents *events,
+                   DiskWatch **ret_watch) {
+        const KeeperConfig *config = sandbox->config;
+        _cleanup_close_ int state = open(config->state_folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+        int folder = state < 0 ? -1 : openat(state, "fs", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        DiskWatch *watch;
+
+        if (folder < 0)
+                return -errno;
+
+        watch = new0(DiskWatch, 1);
+        *watch = (DiskWatch){
+                .loop = loop,
+                .sandbox = sandbox,
+                .events = events,
+                .folder = folder,
+                .reports = -1,
+                .alarm = alarm_new(loop, on_alarm, watch),
+        };
+        disk_rule_init(&watch->rule, (DiskUsage){ .bytes = config->disk_bytes, .inodes = config->disk_inodes },
+                       host_usage(watch), clock_monotonic_ns());
+        watch->rule.is_known = is_new;
+        use_quota(watch, config);
+        *ret_watch = watch;
+        return 0;
+}
+
+DiskWatch *disk_watch_free(DiskWatch *watch) {
+        if (!watch)
+                return NULL;
+
+        /* Its end is seen with that of the sandbox's processes. */
+        if (watch->measurer > 0)
+                (void) kill(watch->measurer, SIGKILL);
+        end_measuring(watch);
+        alarm_free(watch->alarm);
+        fd_close(watch->folder);
+        free(watch);
+        return NULL;
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What lives here: which projects sandboxes' files are. What does not: how the kernel is asked (base/project-quota.c),
+ * limits themselves, which keepers set. */
+
+#include "runtime/native/disk-quota.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/project-quota.h"
+
+#define PROJECTS_FIRST 0x40000000u /* far from what people number by hand */
+#define PROJECTS_PER_DAEMON 65536u
+#define DAEMONS 16384u
+
+uint32_t disk_projects_of(const char *instance_id) {
+        uint32_t hash = 2166136261u; /* FNV-1a */
+
+        for (; *instance_id; instance_id++)
+                hash = (hash ^ (uint8_t) *instance_id) * 16777619u;
+        return PROJECTS_FIRST + hash % DAEMONS * PROJECTS_PER_DAEMON;
+}
+
+int disk_quota_try(int folder, uint32_t projects) {
+        return project_quota_try(folder, projects + PROJECTS_PER_DAEMON - 1);
+}
+
+void disk_quota_forget(int folder, const char *id, uint32_t projects) {
+        _cleanup_close_ int sandbox = openat(folder, id, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        _cleanup_close_ int files =
+                sandbox < 0 ? -1 : openat(sandbox, "fs", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        uint32_t project;
+        int r;
+
+        if (files < 0 || project_quota_find(files, &project) < 0 || project - projects >= PROJECTS_PER_DAEMON)
+                return;
+
+        r = project_quota_clear(files, project);
+        if (r < 0)
+                log_warning("a quota stays", LOG_STR("sandbox", id), LOG_STR("error", strerror(-r)));
+}
