@@ -81,6 +81,7 @@ static void get_controllers(const ConfigMessage *message, const char *ret_paths[
         ret_paths[CONTROLLER_CPU] = controllers->cpu;
         ret_paths[CONTROLLER_MEMORY] = controllers->memory;
         ret_paths[CONTROLLER_PIDS] = controllers->pids;
+        ret_paths[CONTROLLER_IO] = controllers->io;
 }
 
 static bool filter_is_possible(const ProtobufCBinaryData *bytes) {
@@ -186,6 +187,7 @@ static KeeperConfig *config_new(const ConfigMessage *message) {
                 config->max_processes = limits->max_processes;
                 config->disk_bytes = limits->disk_bytes;
                 config->disk_inodes = limits->disk_inodes;
+                config->io_weight = limits->io_weight;
                 config->read_only_root = limits->read_only_root;
                 config->tmp_noexec = limits->tmp_noexec;
         }

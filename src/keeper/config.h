@@ -23,6 +23,7 @@
 typedef enum Controller {
         CONTROLLER_MEMORY,
         CONTROLLER_PIDS,
+        CONTROLLER_IO,
         CONTROLLER_CPU,
         N_CONTROLLERS,
 } Controller;
@@ -53,6 +54,7 @@ typedef struct KeeperConfig {
         uint32_t max_processes;
         uint64_t disk_bytes;
         uint64_t disk_inodes;
+        uint32_t io_weight;
         uint32_t disk_project; /* that its files belong to; 0: there are no quotas */
         bool read_only_root;
         bool tmp_noexec;

@@ -18,6 +18,7 @@
 #include "keeper/cgroup.h"
 
 #define CPU_PERIOD_USEC 100000
+#define BFQ_WEIGHT_MAX 1000u
 #define REMOVE_TIMEOUT 0 /* there is nothing in them */
 
 void limit_group_init(LimitGroup *group) {
@@ -105,9 +106,22 @@ static int limit_processes(const LimitGroup *group, const KeeperConfig *config) 
         return config->max_processes == 0 ? 0 : set_number(group, "pids.max", (uint64_t) config->max_processes + 1);
 }
 
+/* In v2 there is a file for each of the two schedulers that know weights, if the kernel has it. Who asks for nothing
+ * has 100. */
+static int limit_io(const LimitGroup *group, const KeeperConfig *config) {
+        uint32_t weight = config->io_weight, bfq_weight = weight < BFQ_WEIGHT_MAX ? weight : BFQ_WEIGHT_MAX;
+        if (weight == 0)
+                return 0;
+        if (!group->is_v2)
+                return set_number(group, "blkio.bfq.weight", bfq_weight);
+        int cost = set_number(group, "io.weight", weight), bfq = set_number(group, "io.bfq.weight", bfq_weight);
+        return cost < 0 && bfq < 0 ? cost : 0;
+}
+
 static int (*const limit_functions[N_CONTROLLERS])(const LimitGroup *group, const KeeperConfig *config) = {
         [CONTROLLER_MEMORY] = limit_memory,
         [CONTROLLER_PIDS] = limit_processes,
+        [CONTROLLER_IO] = limit_io,
         [CONTROLLER_CPU] = limit_cpu,
 };
 
@@ -126,6 +140,7 @@ int limit_groups_enable(const KeeperConfig *config, int cgroup_above) {
         static const char *const names[N_CONTROLLERS] = {
                 [CONTROLLER_MEMORY] = "+memory",
                 [CONTROLLER_PIDS] = "+pids",
+                [CONTROLLER_IO] = "+io",
                 [CONTROLLER_CPU] = "+cpu",
         };
         for (int i = 0; i < N_CONTROLLERS; i++) {

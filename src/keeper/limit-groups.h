@@ -6,9 +6,10 @@
 
 #include "keeper/kept-sandbox.h"
 
-/* What limits a sandbox's memory, CPU and processes: its cgroup, where the v2 tree has the controllers, and folders in
- * v1 hierarchies otherwise. The limits are the sandbox's. Only memory is told apart by execs: for each there is a group
- * below the sandbox's, so that it is known who ran out of it. In v1 execs of a sandbox that is full share its own.
+/* What limits a sandbox's memory, CPU, processes and share of the disk: its cgroup, where the v2 tree has the
+ * controllers, and folders in v1 hierarchies otherwise. The limits are the sandbox's. Only memory is told apart by
+ * execs: for each there is a group below the sandbox's, so that it is known who ran out of it. In v1 execs of a sandbox
+ * that is full share its own.
  *
  * Processes are born into v2 cgroups. Into those of v1 they move themselves, as the first thing they do, through
  * descriptors that the keeper has opened: so what they may is what the keeper may. */

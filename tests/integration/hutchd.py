@@ -636,7 +636,7 @@ def controllers_of_own() -> dict[str, Path]:
     for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines():
         left, right = line.split(" - ")
         if right.split()[0] == "cgroup":
-            for name in {"cpu", "memory", "pids"}.intersection(right.split()[2].split(",")):
+            for name in {"cpu", "memory", "pids", "blkio"}.intersection(right.split()[2].split(",")):
                 found[name] = Path(left.split()[4]) / own[name]
     return found
 

@@ -431,3 +431,57 @@ def test_files_from_before_there_were_quotas_are_measured(quota_daemon):
     ended = python(quota_daemon, sandbox, BIG_FILE, "/workspace/big")
     assert ended.result.end_reason == exec_pb2.EXEC_END_REASON_DISK_FULL
     quota_daemon.remove(sandbox)
+
+
+# ---- Shares of a disk ----
+
+
+@pytest.fixture(name="weighed")
+def start_on_disk_with_weights():
+    """A daemon whose state folder is on a disk that the kernel shares by weights."""
+    daemon = Daemon()
+    daemon.state.mkdir(mode=0o700)
+    image, loop = daemon.folder / "image", ""
+    mounted = False
+    try:
+        subprocess.run(["truncate", "-s", "64M", image], check=True)
+        subprocess.run(["mkfs.ext4", "-q", image], check=True)
+        found = subprocess.run(["losetup", "-f", "--show", image], capture_output=True, text=True, check=False)
+        loop = found.stdout.strip()
+        try:
+            Path(f"/sys/block/{Path(loop).name}/queue/scheduler").write_text("bfq", encoding="ascii")
+        except OSError as error:
+            pytest.skip(f"this host has no bfq: {found.stderr} {error}")
+        subprocess.run(["mount", loop, daemon.state], check=True)
+        mounted = True
+        daemon.state.chmod(0o700)
+        daemon.begin()
+        yield daemon
+        daemon.remove(*daemon.ids())
+        daemon.stop_daemon()
+    finally:
+        if daemon.process:
+            daemon.kill()
+        for pid in daemon.keepers():
+            os.kill(pid, signal.SIGKILL)
+        if mounted:
+            subprocess.run(["umount", "-l", daemon.state], check=True)
+        if loop:
+            subprocess.run(["losetup", "-d", loop], check=True)
+        daemon.wipe()
+
+
+def weights_of(daemon, sandbox) -> list[str]:
+    """What the cgroups of a sandbox have as its weight, of either version."""
+    groups = daemon.limit_groups(sandbox)
+    files = [daemon.cgroup(sandbox) / "io.bfq.weight"]
+    files += [groups["blkio"] / "blkio.bfq.weight"] * ("blkio" in groups)
+    return [file.read_text(encoding="ascii").split()[-1] for file in files if file.exists()]
+
+
+def test_the_weight_of_a_disk_is_set_where_the_disk_knows_weights(weighed):
+    assert "io_weight" not in weighed.info().runtimes[0].not_enforced
+    heavy, plain = weighed.ready(limits={"io_weight": 300}), weighed.ready()
+    assert weights_of(weighed, heavy) == ["300"]
+    assert weights_of(weighed, plain) == ["100"]
+    assert weighed.run(heavy, "echo", "well").stdout == b"well\n"

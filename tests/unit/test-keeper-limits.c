@@ -18,7 +18,8 @@
 
 static const char *const files[] = { "cgroup.subtree_control", "cpu.max",     "cpu.weight",    "memory.max",
                                      "memory.swap.max",        "memory.peak", "memory.events", "memory.current",
-                                     "memory.oom.group",       "pids.max",    "pids.events" };
+                                     "memory.oom.group",       "pids.max",    "pids.events",   "io.weight",
+                                     "io.bfq.weight" };
 
 static char base[64];
 
@@ -60,11 +61,15 @@ static int tear_down(void **state) {
 static KeeperConfig config_with_limits(void) {
         return (KeeperConfig){
                 .cgroup = base,
-                .controllers = { [CONTROLLER_CPU] = base, [CONTROLLER_MEMORY] = base, [CONTROLLER_PIDS] = base },
+                .controllers = { [CONTROLLER_CPU] = base,
+                                 [CONTROLLER_MEMORY] = base,
+                                 [CONTROLLER_PIDS] = base,
+                                 [CONTROLLER_IO] = base },
                 .memory_bytes = 67108864,
                 .cpu_millis = 250,
                 .cpu_weight = 300,
                 .max_processes = 20,
+                .io_weight = 5000,
         };
 }
 
@@ -83,6 +88,8 @@ static void limits_are_written_as_v2_has_them(void **state) {
         assert_has("memory.max", "67108864");
         assert_has("memory.swap.max", "0");
         assert_has("pids.max", "21");
+        assert_has("io.weight", "5000");
+        assert_has("io.bfq.weight", "1000");
         assert_has("cgroup.subtree_control", "+memory");
         assert_int_equal(sandbox_process_limit_hits(&sandbox), 7);
         assert_int_equal(limit_group_memory(&sandbox.limits[CONTROLLER_MEMORY]), 2048);
@@ -105,13 +112,33 @@ static void limits_are_written_as_v2_has_them(void **state) {
 
 static void what_has_no_limit_is_not_written(void **state) {
         KeeperConfig config = config_with_limits();
-        config.memory_bytes = config.cpu_millis = config.cpu_weight = config.max_processes = 0;
+        config.memory_bytes = config.cpu_millis = config.cpu_weight = config.max_processes = config.io_weight = 0;
         KeptSandbox sandbox = { .config = &config, .cgroup = open(base, O_RDONLY | O_DIRECTORY | O_CLOEXEC) };
 
         limit_groups_init(&sandbox);
         assert_int_equal(limit_groups_make(&sandbox), 0);
         for (size_t i = 1; i < sizeof(files) / sizeof(*files); i++)
                 assert_has(files[i], "");
+        limit_groups_remove(&sandbox);
+        fd_close(sandbox.cgroup);
+}
+
+static void one_of_the_weights_of_disks_is_enough(void **state) {
+        KeeperConfig config = { .cgroup = base, .controllers = { [CONTROLLER_IO] = base }, .io_weight = 300 };
+        KeptSandbox sandbox = { .config = &config, .cgroup = open(base, O_RDONLY | O_DIRECTORY | O_CLOEXEC) };
+        char path[128];
+        (void) snprintf(path, sizeof(path), "%s/io.weight", base);
+        assert_int_equal(unlink(path), 0);
+
+        limit_groups_init(&sandbox);
+        assert_int_equal(limit_groups_make(&sandbox), 0);
+        assert_has("io.bfq.weight", "300");
+        limit_groups_remove(&sandbox);
+
+        (void) snprintf(path, sizeof(path), "%s/io.bfq.weight", base);
+        assert_int_equal(unlink(path), 0);
+        limit_groups_init(&sandbox);
+        assert_int_equal(limit_groups_make(&sandbox), -ENOENT);
         limit_groups_remove(&sandbox);
         fd_close(sandbox.cgroup);
 }
@@ -146,6 +173,7 @@ int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup_teardown(limits_are_written_as_v2_has_them, set_up, tear_down),
                 cmocka_unit_test_setup_teardown(what_has_no_limit_is_not_written, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(one_of_the_weights_of_disks_is_enough, set_up, tear_down),
                 cmocka_unit_test_setup_teardown(a_limit_that_cannot_be_set_is_an_error, set_up, tear_down),
                 cmocka_unit_test(without_controllers_there_is_nothing),
         };

@@ -22,6 +22,7 @@
 #include "base/program.h"
 #include "base/strings.h"
 #include "runtime/native/cgroup.h"
+#include "runtime/native/disk-weights.h"
 
 #include "fake-keeper.h"
 #include "test.h"
@@ -1317,12 +1318,25 @@ static char *find_real_keeper(void) {
         return program_find("hutch-keeper", folder);
 }
 
+static void weights_of_disks_are_there_by_bfq_and_by_costs(void **state) {
+        static const char costs[] = "8:16 enable=0 ctrl=auto\n254:0 enable=1 ctrl=auto\n";
+
+        (void) state;
+        assert_true(disk_has_weights_as("none mq-deadline kyber [bfq]\n", "", "254:0"));
+        assert_false(disk_has_weights_as("none [mq-deadline] kyber bfq\n", "", "254:0"));
+        assert_true(disk_has_weights_as("[none]\n", costs, "254:0"));
+        assert_false(disk_has_weights_as("[none]\n", costs, "8:16"));
+        assert_false(disk_has_weights_as("[none]\n", costs, "54:0"));
+        assert_false(disk_has_weights_as("", "", "254:0"));
+}
+
 int main(int argc, char *argv[]) {
 #define FAKE(test) cmocka_unit_test_setup_teardown(test, set_up_fake, tear_down)
 #define REAL(test) cmocka_unit_test_setup_teardown(test, set_up_real, tear_down)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(cgroups_are_found_where_they_are_mounted),
                 cmocka_unit_test(controllers_are_found_where_they_are_mounted),
+                cmocka_unit_test(weights_of_disks_are_there_by_bfq_and_by_costs),
                 FAKE(a_sandbox_starts_stops_starts_again_and_is_removed),
                 FAKE(a_start_waits_until_the_sandbox_is_built),
                 FAKE(a_start_that_the_keeper_fails_tells_why),

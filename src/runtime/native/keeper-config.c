@@ -57,7 +57,8 @@ void keeper_config_encode(const NativeRuntime *runtime, const char *id, const Ru
         Hutch__Keeper__V1__KeeperSubordinateIds ids = HUTCH__KEEPER__V1__KEEPER_SUBORDINATE_IDS__INIT;
         _cleanup_free_ char *folder = NULL, *cgroup = NULL, *cpu = controller_folder(runtime, NATIVE_CPU, id),
                             *memory = controller_folder(runtime, NATIVE_MEMORY, id),
-                            *pids = controller_folder(runtime, NATIVE_PIDS, id);
+                            *pids = controller_folder(runtime, NATIVE_PIDS, id),
+                            *io = controller_folder(runtime, NATIVE_IO, id);
 
         if (asprintf(&folder, "%s/sandboxes/%s", runtime->state_folder, id) < 0 ||
             (runtime->cgroup_parent && asprintf(&cgroup, "%s/%s", runtime->cgroup_parent, id) < 0))
@@ -86,6 +87,8 @@ void keeper_config_encode(const NativeRuntime *runtime, const char *id, const Ru
                 controllers.memory = memory;
         if (pids)
                 controllers.pids = pids;
+        if (io)
+                controllers.io = io;
         config.controllers = &controllers;
         config.uid_base = UID_RANGE_FIRST + spec->uid_slot * UID_RANGE_SIZE;
         config.uid_count = UID_RANGE_SIZE;

@@ -27,6 +27,7 @@
 #include "model/reason.h"
 #include "runtime/native/cgroup.h"
 #include "runtime/native/disk-quota.h"
+#include "runtime/native/disk-weights.h"
 #include "runtime/native/execs.h"
 #include "runtime/native/sandbox.h"
 #include "runtime/native/seccomp-filter.h"
@@ -215,12 +216,13 @@ static void make_cgroup_parent(NativeRuntime *runtime, const NativeOptions *opti
 
 /* What enforces limits, and a file in a hierarchy of version 1 that would be written for it, with what is no limit. */
 static const struct {
-        const char *name, *file, *nothing;
+        const char *name, *v1_name, *file, *nothing;
         const char *limits[3]; /* ends with NULL */
 } controllers[N_NATIVE_CONTROLLERS] = {
-        [NATIVE_CPU] = { "cpu", "cpu.cfs_quota_us", "-1", { "cpu_millis", "cpu_weight" } },
-        [NATIVE_MEMORY] = { "memory", "memory.limit_in_bytes", "-1", { "memory_bytes" } },
-        [NATIVE_PIDS] = { "pids", "pids.max", "max", {} }, /* without it keepers have RLIMIT_NPROC */
+        [NATIVE_CPU] = { "cpu", "cpu", "cpu.cfs_quota_us", "-1", { "cpu_millis", "cpu_weight" } },
+        [NATIVE_MEMORY] = { "memory", "memory", "memory.limit_in_bytes", "-1", { "memory_bytes" } },
+        [NATIVE_PIDS] = { "pids", "pids", "pids.max", "max", {} }, /* without it keepers have RLIMIT_NPROC */
+        [NATIVE_IO] = { "io", "blkio", "blkio.bfq.weight", "100", { "io_weight" } },
 };
 
 static int write_file(int folder, const char *name, const char *text) {
@@ -250,7 +252,7 @@ static int enable_controller(NativeRuntime *runtime, int i) {
 static int make_v1_parent(NativeRuntime *runtime, const char *instance_id, int i, HutchError *err) {
         _cleanup_free_ char *own = NULL, *name = NULL;
         _cleanup_close_ int fd = -1;
-        int r = cgroup_find_own(controllers[i].name, &own, err);
+        int r = cgroup_find_own(controllers[i].v1_name, &own, err);
 
         if (asprintf(&name, "hutch-%s", instance_id) < 0)
                 abort();
@@ -276,7 +278,11 @@ static void find_controllers(NativeRuntime *runtime, const NativeOptions *option
         for (int i = 0; i < N_NATIVE_CONTROLLERS; i++) {
                 _cleanup_(error_clear) HutchError err = {};
 
-                if (enable_controller(runtime, i) == 0 || make_v1_parent(runtime, options->instance_id, i, &err) == 0)
+                if (i == NATIVE_IO && !disk_has_weights(runtime->sandboxes_fd))
+                        reason_set(&err, -EOPNOTSUPP, REASON_RUNTIME_UNAVAILABLE,
+                                   "the state folder's disk knows no weights: its scheduler is not bfq");
+                else if (enable_controller(runtime, i) == 0 ||
+                         make_v1_parent(runtime, options->instance_id, i, &err) == 0)
                         continue;
                 if (i == NATIVE_PIDS) {
                         log_info("processes are limited for each user of a sandbox",
@@ -288,7 +294,6 @@ static void find_controllers(NativeRuntime *runtime, const NativeOptions *option
                 for (const char *const *limit = controllers[i].limits; *limit; limit++)
                         runtime->not_enforced[n++] = *limit;
         }
-        runtime->not_enforced[n++] = "io_weight";
 }
 
 /* Into hierarchies of version 1 processes move, and so does each keeper that has a user of its own into its cgroup. */

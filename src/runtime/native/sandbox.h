@@ -32,7 +32,7 @@ typedef struct NativeController {
         int parent_fd; /* of a hierarchy of version 1, or -1 */
 } NativeController;
 
-enum { NATIVE_CPU, NATIVE_MEMORY, NATIVE_PIDS, N_NATIVE_CONTROLLERS };
+enum { NATIVE_CPU, NATIVE_MEMORY, NATIVE_PIDS, NATIVE_IO, N_NATIVE_CONTROLLERS };
 
 typedef struct NativeRuntime {
         Runtime base;

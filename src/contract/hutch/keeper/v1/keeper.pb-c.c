@@ -1894,7 +1894,7 @@ const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_subordinate_ids__desc
   (ProtobufCMessageInit) hutch__keeper__v1__keeper_subordinate_ids__init,
   NULL,NULL,NULL    /* reserved[123] */
 };
-static const ProtobufCFieldDescriptor hutch__keeper__v1__keeper_controllers__field_descriptors[3] =
+static const ProtobufCFieldDescriptor hutch__keeper__v1__keeper_controllers__field_descriptors[4] =
 {
   {
     "cpu",
@@ -1932,16 +1932,29 @@ static const ProtobufCFieldDescriptor hutch__keeper__v1__keeper_controllers__fie
     0,             /* flags */
     0,NULL,NULL    /* reserved1,reserved2, etc */
   },
+  {
+    "io",
+    4,
+    PROTOBUF_C_LABEL_NONE,
+    PROTOBUF_C_TYPE_STRING,
+    0,   /* quantifier_offset */
+    offsetof(Hutch__Keeper__V1__KeeperControllers, io),
+    NULL,
+    &protobuf_c_empty_string,
+    0,             /* flags */
+    0,NULL,NULL    /* reserved1,reserved2, etc */
+  },
 };
 static const unsigned hutch__keeper__v1__keeper_controllers__field_indices_by_name[] = {
   0,   /* field[0] = cpu */
+  3,   /* field[3] = io */
   1,   /* field[1] = memory */
   2,   /* field[2] = pids */
 };
 static const ProtobufCIntRange hutch__keeper__v1__keeper_controllers__number_ranges[1 + 1] =
 {
   { 1, 0 },
-  { 0, 3 }
+  { 0, 4 }
 };
 const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_controllers__descriptor =
 {
@@ -1951,7 +1964,7 @@ const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_controllers__descript
   "Hutch__Keeper__V1__KeeperControllers",
   "hutch.keeper.v1",
   sizeof(Hutch__Keeper__V1__KeeperControllers),
-  3,
+  4,
   hutch__keeper__v1__keeper_controllers__field_descriptors,
   hutch__keeper__v1__keeper_controllers__field_indices_by_name,
   1,  hutch__keeper__v1__keeper_controllers__number_ranges,

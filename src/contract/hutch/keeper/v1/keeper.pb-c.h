@@ -253,10 +253,14 @@ struct  Hutch__Keeper__V1__KeeperControllers
    * Of max_processes.
    */
   char *pids;
+  /*
+   * Of io_weight; in v1 that is blkio.
+   */
+  char *io;
 };
 #define HUTCH__KEEPER__V1__KEEPER_CONTROLLERS__INIT \
  { PROTOBUF_C_MESSAGE_INIT (&hutch__keeper__v1__keeper_controllers__descriptor) \
-    , (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string }
+    , (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string }
 
 
 /*

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What lives here: reading what the kernel says of a disk. What does not: setting weights, which keepers do. */
+
+#include "runtime/native/disk-weights.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/strings.h"
+
+#define COSTS "/sys/fs/cgroup/io.cost.qos" /* the root's only */
+
+/* The text of a small file; "" when it cannot be read. */
+static const char *read_text(const char *path, char *ret_text, size_t size) {
+        _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+        ssize_t n = fd < 0 ? 0 : read(fd, ret_text, size - 1);
+
+        ret_text[n > 0 ? n : 0] = '\0';
+        return ret_text;
+}
+
+bool disk_has_weights_as(const char *scheduler, const char *costs, const char *device) {
+        size_t len = strlen(device);
+
+        if (strstr(scheduler, "[bfq]"))
+                return true;
+        for (const char *line = costs; line && *line; line = strchr(line, '\n')) {
+                line += *line == '\n';
+                if (strncmp(line, device, len) == 0 && str_has_prefix(line + len, " enable=1"))
+                        return true;
+        }
+        return false;
+}
+
+bool disk_has_weights(int folder) {
+        char disk[64], path[128], device[32], scheduler[256], costs[4096];
+        struct stat st;
+
+        if (fstat(folder, &st) < 0)
+                return false;
+
+        /* What is set is set for whole disks. */
+        (void) snprintf(path, sizeof(path), "/sys/dev/block/%u:%u/partition", major(st.st_dev), minor(st.st_dev));
+        (void) snprintf(disk, sizeof(disk), "/sys/dev/block/%u:%u%s", major(st.st_dev), minor(st.st_dev),
+                        access(path, F_OK) == 0 ? "/.." : "");
+        (void) snprintf(path, sizeof(path), "%s/dev", disk);
+        (void) read_text(path, device, sizeof(device));
+        device[strcspn(device, "\n")] = '\0';
+        (void) snprintf(path, sizeof(path), "%s/queue/scheduler", disk);
+        return *device && disk_has_weights_as(read_text(path, scheduler, sizeof(scheduler)),
+                                              read_text(COSTS, costs, sizeof(costs)), device);
+}
