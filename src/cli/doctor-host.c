@@ -24,12 +24,14 @@
 
 #include "base/fd.h"
 #include "base/memory.h"
+#include "base/project-quota.h"
 #include "base/strings.h"
 #include "cli/doctor.h"
 
 #define FREE_SPACE_LOW ((uint64_t) 1 << 30)
 #define FILES_LOW 4096
 #define PROCESSES_LOW 1024
+#define PROJECT_TO_TRY 0x3fffffffu /* nobody's */
 
 /* The first line of a small file; "" when it cannot be read. */
 static const char *read_line(const char *path, char *ret_line, size_t size) {
@@ -333,6 +335,28 @@ static void examine_overlay(Findings *findings, const char *state) {
                              "it cannot be mounted: %s", strerror(-r));
 }
 
+/* How a daemon of ours keeps sandboxes within their disk limits there. */
+static void examine_disk_limits(Findings *findings, const char *state, const char *existing) {
+        static const char commands[] = "truncate -s 100G IMAGE; mkfs.ext4 -O quota,project IMAGE; "
+                                       "mount -o loop,prjquota IMAGE ";
+        _cleanup_close_ int folder = open(existing, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        _cleanup_(string_builder_clear) StringBuilder mend = {};
+
+        if (geteuid() != 0) {
+                findings_add(findings, "disk limits", VERDICT_OK, NULL,
+                             "by measuring: quotas are for daemons of root only");
+                return;
+        }
+        if (folder >= 0 && project_quota_try(folder, PROJECT_TO_TRY) == 0) {
+                findings_add(findings, "disk limits", VERDICT_OK, NULL, "by quotas of %s", existing);
+                return;
+        }
+
+        string_builder_appendf(&mend, "to have exact limits: %s%s", commands, state);
+        findings_add(findings, "disk limits", VERDICT_OK, mend.text,
+                     "by measuring: the file system has no quotas of projects");
+}
+
 void examine_socket(Findings *findings, const char *socket) {
         _cleanup_free_ char *folder = xstrdup(socket);
         struct stat status;
@@ -387,4 +411,5 @@ void examine_state(Findings *findings, const char *state) {
         cut_to_existing(existing);
         examine_state_folder(findings, existing);
         examine_overlay(findings, existing);
+        examine_disk_limits(findings, state, existing);
 }

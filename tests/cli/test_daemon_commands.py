@@ -128,7 +128,7 @@ def test_doctor_is_content_with_this_machine(hutch):
     assert re.split(r"  +", lines[0]) == ["CHECK", "IS", "FOUND", "WHAT TO DO"]
     checks = {re.split(r"  +", line)[0]: re.split(r"  +", line)[1] for line in lines[1:]}
     names = "kernel namespaces seccomp landlock cgroups overlayfs socket processes hutchd hutch-keeper daemon runtime"
-    assert {*names.split(), "state folder", "open files"} <= set(checks)
+    assert {*names.split(), "state folder", "open files", "disk limits"} <= set(checks)
     assert {checks[name] for name in "kernel namespaces overlayfs hutchd hutch-keeper daemon".split()} == {"ok"}
     assert (ended.code == 1) == ("bad" in checks.values())
     assert ended.err == ""
@@ -140,6 +140,16 @@ def test_doctor_for_programs(hutch):
     assert all(set(finding) == {"check", "is", "found", "mend"} for finding in findings)
     assert all(finding["mend"] for finding in findings if finding["is"] != "ok")
     assert len(hutch.yaml("doctor")) == len(findings)
+
+
+def test_doctor_says_how_disk_limits_are_kept_and_how_to_have_quotas(hutch, daemon):
+    [found] = [one for one in json.loads(hutch("doctor", "-o", "json").out) if one["check"] == "disk limits"]
+    assert found["is"] == "ok"
+    if "disk-quota" in daemon.info().runtimes[0].features:
+        assert found["found"].startswith("by quotas")
+    else:
+        assert found["found"].startswith("by measuring")
+        assert "mkfs.ext4 -O quota,project" in found["mend"] and "prjquota" in found["mend"]
 
 
 def test_doctor_says_what_is_bad_and_ends_with_1(tmp_path):
