@@ -19,7 +19,8 @@ typedef struct FileMethodEntry {
         const char *path; /* of gRPC */
         FileMethod run;
         FileUploadUse upload_use;
-        bool lasts; /* until the caller has enough of it */
+        bool writes; /* makes files, or lets them grow */
+        bool lasts;  /* until the caller has enough of it */
 } FileMethodEntry;
 
 extern const FileMethodEntry file_methods[];

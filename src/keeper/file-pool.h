@@ -53,5 +53,8 @@ void file_worker_set_reading(FileWorker *worker, bool is_reading) __attribute__(
  * its end in time is killed. `ended` comes in any case. */
 void file_worker_cancel(FileWorker *worker) __attribute__((nonnull));
 
+/* Kills the workers whose calls' users @which names; these are told that they ended with @err. */
+void file_pool_fail(FilePool *pool, bool (*which)(const void *user), const HutchError *err) __attribute__((nonnull));
+
 /* Kills all workers; calls are told that they ended with @err, and no others begin. */
 void file_pool_end(FilePool *pool, const HutchError *err) __attribute__((nonnull));

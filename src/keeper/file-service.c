@@ -44,6 +44,7 @@ struct FileCall {
         bool all_came;      /* the peer has sent everything */
         bool is_queued;     /* it waits for a worker */
         bool is_begun;      /* its worker has its first message */
+        bool is_writing;    /* and the keeper counts it */
 
         FileRequest *request; /* that it does; NULL: it has no name, or somebody else does it */
         uint8_t *answer;      /* to be remembered */
@@ -388,6 +389,9 @@ static void on_worker_ended(void *user, const HutchError *err, bool is_kept) {
         FileCall *file = user;
         FileService *service = file->service;
         file->worker = NULL;
+        if (file->is_writing)
+                keeper_end_writing(service->keeper);
+        file->is_writing = false;
         stop_waiting(file);
         upload_leave(file, err, is_kept);
         waiters_go_on(file);
@@ -479,7 +483,18 @@ static int worker_take(FileCall *file, HutchError *err) {
                 return r;
         if (!service->pool)
                 service->pool = file_pool_new(service->keeper->loop, service->keeper->sandbox, &pool_events);
-        return file_pool_take(service->pool, file->user_name, file->method, file, &file->worker, err);
+        if (file_methods[file->method].writes) {
+                r = keeper_begin_writing(service->keeper, err);
+                if (r < 0)
+                        return r;
+                file->is_writing = true;
+        }
+        r = file_pool_take(service->pool, file->user_name, file->method, file, &file->worker, err);
+        if (r < 0 && file->is_writing) {
+                keeper_end_writing(service->keeper);
+                file->is_writing = false;
+        }
+        return r;
 }
 
 /* Has a worker do it, now or when there is one. */
@@ -549,6 +564,18 @@ static void start(Call *call, void *context) {
 }
 
 /* ---- The service ---- */
+
+static bool is_writing(const void *user) {
+        return ((const FileCall *) user)->is_writing;
+}
+
+void file_service_disk_full(FileService *service, const char *limit) {
+        _cleanup_(error_clear) HutchError err = {};
+        reason_set(&err, -EDQUOT, REASON_DISK_FULL, "the sandbox has more on disk than it may: remove some");
+        error_add_pair(&err, "limit", "%s", limit);
+        if (service->pool)
+                file_pool_fail(service->pool, is_writing, &err);
+}
 
 FileService *file_service_new(Keeper *keeper) {
         FileService *service = new0(FileService, 1);

@@ -21,5 +21,8 @@ FileService *file_service_new(Keeper *keeper) __attribute__((nonnull, returns_no
 /* Adds its methods. */
 int file_service_add_methods(FileService *service, MethodTable *table) __attribute__((nonnull));
 
+/* The sandbox has more on disk than @limit allows: ends all calls that write. */
+void file_service_disk_full(FileService *service, const char *limit) __attribute__((nonnull));
+
 /* The keeper's state may be another: ends all calls when the sandbox ends. */
 void file_service_keeper_changed(FileService *service) __attribute__((nonnull));

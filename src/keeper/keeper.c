@@ -187,13 +187,37 @@ static void on_disk_limit(const char *limit, bool kill, void *user) {
                 }
         for (LeftOver *left_over = keeper->left_over; kill && left_over; left_over = left_over->next)
                 (void) exec_group_kill(left_over->group);
+        if (kill)
+                keeper->events->disk_full(limit, keeper->events->user);
 }
 
 /* Has disk limits looked after while something runs. */
 static void keeper_watch_disk(Keeper *keeper) {
         if (keeper->disk)
                 disk_watch_set_active(keeper->disk,
-                                      keeper->state != KEEPER_PAUSED && (keeper->n_running > 0 || keeper->left_over));
+                                      keeper->state != KEEPER_PAUSED &&
+                                              (keeper->n_running > 0 || keeper->n_writing > 0 || keeper->left_over));
+}
+
+int keeper_begin_writing(Keeper *keeper, HutchError *err) {
+        const char *limit = keeper->disk ? disk_watch_limit_exceeded(keeper->disk) : NULL;
+
+        if (limit) {
+                (void) reason_set(err, -EDQUOT, REASON_DISK_FULL,
+                                  "the sandbox has more on disk than it may: remove some");
+                error_add_pair(err, "limit", "%s", limit);
+                return -EDQUOT;
+        }
+        keeper->n_writing++;
+        keeper_watch_disk(keeper);
+        return 0;
+}
+
+void keeper_end_writing(Keeper *keeper) {
+        if (keeper->disk)
+                (void) disk_watch_check(keeper->disk);
+        keeper->n_writing--;
+        keeper_watch_disk(keeper);
 }
 
 static void keeper_make_disk_watch(Keeper *keeper, bool is_new) {

@@ -36,6 +36,8 @@ typedef struct KeeperEvents {
         void (*changed)(void *user);
         /* A limit, a field of KeeperLimits, took effect @count times; for the exec, or the sandbox as a whole (""). */
         void (*limit_hit)(const char *limit, uint64_t count, const char *exec_id, void *user);
+        /* The sandbox has more on disk than @limit allows: whoever writes its files, beside execs, is to stop. */
+        void (*disk_full)(const char *limit, void *user);
         /* Nothing is left of the sandbox, and the keeper has no more to do. */
         void (*gone)(void *user);
         void *user;
@@ -68,6 +70,7 @@ typedef struct Keeper {
         DiskWatch *disk; /* NULL: there is nothing to watch */
         DiskWatchEvents disk_events;
         size_t n_running; /* execs */
+        size_t n_writing; /* calls that write files */
 
         bool ending; /* everything is to go */
         uint64_t stop_at;
@@ -93,6 +96,10 @@ int keeper_forget_exec(Keeper *keeper, const char *id, HutchError *err) __attrib
 
 /* Blocks until it is done. */
 int keeper_set_paused(Keeper *keeper, bool paused, HutchError *err) __attribute__((nonnull(1)));
+
+/* Somebody begins to write files, beside execs, and ends. DISK_FULL. */
+int keeper_begin_writing(Keeper *keeper, HutchError *err) __attribute__((nonnull));
+void keeper_end_writing(Keeper *keeper) __attribute__((nonnull));
 
 /* What the sandbox uses, which is RUNNING or PAUSED. */
 void keeper_get_usage(Keeper *keeper, SandboxUsage *ret_usage) __attribute__((nonnull));

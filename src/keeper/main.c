@@ -54,6 +54,10 @@ static void on_limit_hit(const char *limit, uint64_t count, const char *exec_id,
         service_limit_hit(((Program *) user)->service, limit, count, exec_id);
 }
 
+static void on_disk_full(const char *limit, void *user) {
+        service_disk_full(((Program *) user)->service, limit);
+}
+
 static void on_drained(void *user) {
         uv_stop(&((Program *) user)->loop);
 }
@@ -110,7 +114,11 @@ static int start_server(Program *program, HutchError *err) {
 static int program_run(Program *program, HutchError *err) {
         _cleanup_(keeper_config_freep) KeeperConfig *config = NULL;
         const KeeperEvents events = {
-                .changed = on_changed, .limit_hit = on_limit_hit, .gone = on_gone, .user = program
+                .changed = on_changed,
+                .limit_hit = on_limit_hit,
+                .disk_full = on_disk_full,
+                .gone = on_gone,
+                .user = program,
         };
         int r;
 

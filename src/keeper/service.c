@@ -168,6 +168,10 @@ void service_keeper_changed(Service *service) {
                 }
 }
 
+void service_disk_full(Service *service, const char *limit) {
+        file_service_disk_full(service->files, limit);
+}
+
 void service_limit_hit(Service *service, const char *limit, uint64_t count, const char *exec_id) {
         Hutch__Keeper__V1__WatchKeeperResponse response = HUTCH__KEEPER__V1__WATCH_KEEPER_RESPONSE__INIT;
         Hutch__Keeper__V1__KeeperLimitHit hit = HUTCH__KEEPER__V1__KEEPER_LIMIT_HIT__INIT;

@@ -23,5 +23,8 @@ void service_keeper_changed(Service *service) __attribute__((nonnull));
 void service_limit_hit(Service *service, const char *limit, uint64_t count, const char *exec_id)
         __attribute__((nonnull));
 
+/* There is too much on disk, as KeeperEvents has it: ends calls that write files. */
+void service_disk_full(Service *service, const char *limit) __attribute__((nonnull));
+
 /* Everything is over: answers those who wait for that, and ends all calls. */
 void service_keeper_gone(Service *service) __attribute__((nonnull));

@@ -11,9 +11,11 @@ import subprocess
 import time
 from pathlib import Path
 
+import grpc
 import pytest
 from hutch.v1 import event_pb2, exec_pb2, sandbox_pb2
 from hutchd import LIMIT, MIB, Daemon, wait_until
+from sandbox_files import Files
 
 FS_IOC_FSGETXATTR = 0x801C581F
 SYS_QUOTACTL_FD, Q_GETQUOTA, PRJQUOTA = 443, 0x800007, 2
@@ -110,6 +112,42 @@ def assert_killed(daemon, sandbox, ended, limit, value):
     words = "bytes on disk" if limit == "disk_bytes" else "files and folders on disk"
     assert f"the limit of {value} {words}" in ended.result.message
     assert {(hit.limit, hit.value, hit.count, hit.exec_id) for hit in hits(daemon, sandbox)} == {(limit, value, 1, "")}
+
+
+def is_full(files: Files) -> bool:
+    """Whether nothing can be written any more, for want of disk."""
+    try:
+        files.write("probe", b"x", overwrite=True)
+    except grpc.RpcError as error:
+        assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED, error
+        return "more on disk" in error.details()
+    return False
+
+
+def test_what_callers_write_counts_as_well(daemon, small):
+    files = Files(daemon, small)
+    for number in range(48):
+        try:
+            files.write(f"part-{number}", bytes(MIB))
+        except grpc.RpcError as error:
+            assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED, error
+    wait_until(lambda: is_full(files))
+    assert "disk_bytes" in {hit.limit for hit in hits(daemon, small)}
+    for path in files.names("."):
+        files.remove(path)
+    wait_until(lambda: not is_full(files))
+
+
+def test_a_long_upload_that_is_too_much_ends(daemon, small):
+    files = Files(daemon, small)
+    try:
+        files.upload("big", (bytes(MIB) for _ in range(64)))
+    except grpc.RpcError as error:
+        assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED, error
+    else:
+        wait_until(lambda: is_full(files))
+        files.remove("big")
+    wait_until(lambda: not is_full(files))
 
 
 def test_disk_limits_are_in_force_and_told(daemon, small):
