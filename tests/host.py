@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a host must have for the suites that make sandboxes: keeper, integration and crash."""
+"""What a host must have for the suites that make sandboxes: keeper, integration and crash; and how fast it is."""
 
 import os
 import subprocess
 from pathlib import Path
 
 import pytest
+
+# How much longer than elsewhere everything may take here: an emulated machine is slow.
+PATIENCE = float(os.environ.get("HUTCH_TEST_PATIENCE", "1"))
 
 
 def missing() -> str:

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 from attacks import CALLS, FILES, PRELUDE, PROCESSES, Attack
+from host import PATIENCE
 
-LIMIT = 30  # seconds
+LIMIT = 30 * PATIENCE  # seconds
 PYTHON = "/usr/bin/python3"
 IPC_CREAT, IPC_RMID = 0o1000, 0
 ATTACKS = CALLS + FILES + PROCESSES
@@ -72,6 +73,11 @@ def run_without(attack: Attack, host: dict) -> tuple[int, str]:
     return ran.returncode, ran.stdout + ran.stderr
 
 
+def is_refused_to_all(attack: Attack, text: str) -> bool:
+    """Whether the kernel does not have it or, as Debian's does with counters, gives it to root only."""
+    return text.startswith("ENOSYS\n") or text.startswith("EACCES\n") and attack.name == "a counter of the processor"
+
+
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
 def test_it_fails_inside_and_succeeds_without_the_wall(daemon, sandbox, host, attack):
     user = attack.user if daemon.has_users else "agent"  # who is the only one
@@ -81,7 +87,7 @@ def test_it_fails_inside_and_succeeds_without_the_wall(daemon, sandbox, host, at
     assert told.strip() in attack.inside.split() + [attack.inside], ran.stderr.decode()
 
     status, text = run_without(attack, host)
-    if text.startswith("ENOSYS\n"):
+    if is_refused_to_all(attack, text):
         pytest.skip("this kernel does not have what is asked of it: the attack shows nothing here")
     assert status == 0, text
 

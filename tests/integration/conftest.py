@@ -12,13 +12,13 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 # pylint: disable=wrong-import-position,unused-import
 from conformance import pytest_configure, pytest_runtest_makereport, write_result  # noqa: E402,F401
-from host import _host_makes_sandboxes  # noqa: E402,F401
+from host import PATIENCE, _host_makes_sandboxes  # noqa: E402,F401
 from sanitizers import (  # noqa: E402,F401
     _nothing_for_the_sanitizers,
     _nothing_for_the_sanitizers_at_the_end,
 )
 
-TEST_LIMIT = 120  # seconds; every call has a deadline of its own, this is for what has none
+TEST_LIMIT = int(120 * PATIENCE)  # seconds; every call has a deadline of its own, this is for what has none
 
 
 def pytest_sessionfinish() -> None:

@@ -26,6 +26,7 @@ sys.path.append(str(ROOT / "tests"))
 import sanitizers  # noqa: E402
 from google.protobuf import duration_pb2  # noqa: E402
 from google.rpc import error_details_pb2, status_pb2  # noqa: E402
+from host import PATIENCE  # noqa: E402
 from hutch.v1 import (  # noqa: E402
     exec_pb2,
     exec_pb2_grpc,
@@ -37,7 +38,7 @@ from hutch.v1 import (  # noqa: E402
 )
 
 BUILD = Path(os.environ.get("HUTCH_BUILD", ROOT / "build/gcc")).resolve()
-LIMIT = 30  # seconds that anything may take
+LIMIT = 30 * PATIENCE  # seconds that anything may take
 FOLDER_PREFIX = "hutch-test-"  # of the daemons' folders
 MIB = 1 << 20
 SANDBOX_STATES = state_pb2.SandboxState

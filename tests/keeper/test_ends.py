@@ -10,6 +10,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+from host import PATIENCE
 from keeper import LIMIT, PROGRAM, protocol, wait_until
 from test_execs import exit_code, fails_with
 
@@ -220,7 +221,7 @@ def test_shutdown_ends_everything(start_keeper):
     ended = keeper.shell("exit 1")
     keeper.shut_down(0.5)
 
-    assert keeper.process.wait(5) == 0
+    assert keeper.process.wait(5 * PATIENCE) == 0
     wait_until(lambda: not watch.thread.is_alive())
     for exec_id in (polite.exec_id, tree):
         assert watch.execs(exec_id)[-1].end.cause == messages.KEEPER_END_CAUSE_SHUTDOWN
@@ -237,8 +238,8 @@ def test_shutdown_of_a_paused_sandbox(start_keeper):
     keeper.pause(True)
     began = time.monotonic()
     keeper.shut_down(5)
-    assert time.monotonic() - began < 3
-    assert keeper.process.wait(5) == 0
+    assert time.monotonic() - began < 3 * PATIENCE
+    assert keeper.process.wait(5 * PATIENCE) == 0
     assert not keeper.box.exists()
 
 
@@ -249,12 +250,12 @@ def test_a_sandbox_that_cannot_be_built_says_why(start_keeper):
     assert described.failure.reason and described.failure.message
     fails_with(grpc.StatusCode.FAILED_PRECONDITION, keeper.start, "true")
     keeper.shut_down()
-    assert keeper.process.wait(5) == 0
+    assert keeper.process.wait(5 * PATIENCE) == 0
 
 
 def test_a_bad_configuration_ends_the_keeper(start_keeper):
     keeper = start_keeper(config={"state_folder": "relative"})
-    assert keeper.process.wait(5) == 1
+    assert keeper.process.wait(5 * PATIENCE) == 1
     assert "level=error" in keeper.log()
 
 
@@ -265,7 +266,7 @@ def test_the_end_of_pid_1_ends_the_keeper(start_keeper):
     init = [pid for pid in keeper.processes() if b"sleep" not in Path(f"/proc/{pid}/cmdline").read_bytes()]
     assert len(init) == 1
     os.kill(init[0], signal.SIGKILL)
-    keeper.process.wait(10)
+    keeper.process.wait(10 * PATIENCE)
     wait_until(lambda: not watch.thread.is_alive())
     assert watch.states() == [protocol().KEEPER_STATE_FAILED]
     assert watch.execs(started.exec_id)[-1].HasField("end")
@@ -313,7 +314,7 @@ def test_it_works_without_root_and_without_cgroups(start_keeper, user):
     assert keeper.wait(exec_id, 5).end.cause == messages.KEEPER_END_CAUSE_CANCELLED
     keeper.start("sleep", "1000", user="1000")
     keeper.shut_down(0.5)
-    assert keeper.process.wait(5) == 0
+    assert keeper.process.wait(5 * PATIENCE) == 0
     mine = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if uid_of(pid) == 54321]
     assert set(mine) <= {os.getpid()}
 
