@@ -148,7 +148,11 @@ uint64_t exec_group_cpu_time(const ExecGroup *group) {
 }
 
 uint64_t exec_group_peak_memory(const ExecGroup *group) {
-        return group->shares_memory ? 0 : limit_group_memory_peak(&group->memory);
+        if (group->shares_memory)
+                return 0;
+        uint64_t peak = limit_group_memory_peak(&group->memory), limit = group->sandbox->config->memory_bytes;
+        /* In v2 it also has what was asked for last and refused, because the limit is in the cgroup above. */
+        return limit > 0 && peak > limit ? limit : peak;
 }
 
 uint64_t exec_group_memory_kills(const ExecGroup *group) {
