@@ -6,12 +6,13 @@ PREFIX ?= /usr/local
 SUITES := unit unit-sanitized fuzz interop keeper integration crash cli escape integration-sanitized house contract spec
 C_FILES = find src include tests bench -path src/contract -prune -o -name '*.[ch]' -print 2>/dev/null
 
-.PHONY: help run build deps test $(SUITES:%=test-%) bench soak format lint generate install clean distclean
+.PHONY: help run build deps test $(SUITES:%=test-%) test-vm bench soak format lint generate install clean distclean
 
 help:
 	@echo 'make run              build hutch and run a command in a sandbox'
 	@echo 'make test             run every test'
 	@echo 'make test-SUITE       run one suite: $(SUITES)'
+	@echo 'make test-vm          run the tests of cgroups in a virtual machine, which takes long'
 	@echo 'make bench            run the benchmarks'
 	@echo 'make soak             abuse 300 sandboxes for some minutes, and watch the daemon'
 	@echo 'make format           format the C sources in place'
@@ -35,6 +36,10 @@ test: deps
 
 $(SUITES:%=test-%): test-%: deps
 	scripts/test $*
+
+test-vm:
+	@scripts/deps vm
+	scripts/test-vm
 
 bench:
 	@scripts/deps bench
