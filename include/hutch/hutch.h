@@ -495,8 +495,8 @@ HUTCH_API bool hutch_method_descriptors(const char *method, const struct Protobu
 
 /* ---- Files ----
  *
- * Paths are inside the sandbox: absolute, or below its working directory. What spec/behavior.md does not allow in one is
- * refused before a call is made. Modes are permission bits, 0 to 0777. */
+ * Paths are inside the sandbox: absolute, or below its working directory. What spec/behavior.md does not allow in one
+ * is refused before a call is made. Modes are permission bits, 0 to 0777. */
 
 typedef enum HutchFileType {
         HUTCH_FILE_REGULAR = 1,
@@ -541,8 +541,8 @@ typedef struct HutchListFilesOptions {
 } HutchListFilesOptions;
 
 /* Calls @callback with each entry, in byte order, until it returns other than 0, which is then returned. Entries may be
- * missing or come twice when the folder changes meanwhile: then @ret_changed, which may be NULL, is set. @options may be
- * NULL. */
+ * missing or come twice when the folder changes meanwhile: then @ret_changed, which may be NULL, is set. @options may
+ * be NULL. */
 HUTCH_API int hutch_file_list(HutchClient *client, const char *sandbox_id, const char *path,
                               const HutchListFilesOptions *options, int (*callback)(const HutchFile *file, void *user),
                               void *user, bool *ret_changed, HutchError **ret_error);
@@ -622,8 +622,8 @@ HUTCH_API int hutch_archive_download(HutchClient *client, const char *sandbox_id
                                      const HutchArchiveOptions *options, HutchDownload **ret_download,
                                      HutchError **ret_error);
 
-/* Takes the next bytes, which are valid until the next call: 1. 0: that was all. -EAGAIN, without an error, when @wait is
- * false and there are none yet. */
+/* Takes the next bytes, which are valid until the next call: 1. 0: that was all. -EAGAIN, without an error, when @wait
+ * is false and there are none yet. */
 HUTCH_API int hutch_download_next(HutchDownload *download, bool wait, const void **ret_data, size_t *ret_len,
                                   HutchError **ret_error);
 
@@ -642,8 +642,8 @@ HUTCH_API int hutch_archive_upload(HutchClient *client, const char *sandbox_id, 
                                    const HutchArchiveOptions *options, HutchUpload **ret_upload,
                                    HutchError **ret_error);
 
-/* Sends bytes. With @wait it returns when there is room for more; otherwise -EAGAIN when there was none, and nothing was
- * taken. An upload that the daemon has refused takes them as well: hutch_upload_finish() tells. */
+/* Sends bytes. With @wait it returns when there is room for more; otherwise -EAGAIN when there was none, and nothing
+ * was taken. An upload that the daemon has refused takes them as well: hutch_upload_finish() tells. */
 HUTCH_API int hutch_upload_write(HutchUpload *upload, bool wait, const void *data, size_t len, HutchError **ret_error);
 
 /* Whether the daemon has given it up: the rest need not be sent. */

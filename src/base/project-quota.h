@@ -11,8 +11,8 @@
  *         project_quota_read(folder, &usage);
  *
  * All but reading takes root, and the initial user namespace: whoever is in another one, root there or not, cannot
- * change what project a file belongs to. Limits do not hold for processes with CAP_SYS_RESOURCE. Functions return 0 or a
- * negative errno; descriptors are of folders and open for reading. */
+ * change what project a file belongs to. Limits do not hold for processes with CAP_SYS_RESOURCE. Functions return 0 or
+ * a negative errno; descriptors are of folders and open for reading. */
 
 typedef struct ProjectUsage {
         uint64_t bytes;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What lives here: copying files between this machine and sandboxes. What does not: streams of bytes (libhutch), folders
- * (copy-folder.c). */
+/* What lives here: copying files between this machine and sandboxes. What does not: streams of bytes (libhutch),
+ * folders (copy-folder.c). */
 
 #include "cli/copy.h"
 

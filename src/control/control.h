@@ -256,8 +256,8 @@ typedef struct FileCallEvents {
         void (*ended)(void *user, const HutchError *err);
 } FileCallEvents;
 
-/* Begins with @first, which comes from malloc() and is taken over, also when it fails. In a PENDING sandbox it waits for
- * READY; other states are refused. No event comes before it returns. */
+/* Begins with @first, which comes from malloc() and is taken over, also when it fails. In a PENDING sandbox it waits
+ * for READY; other states are refused. No event comes before it returns. */
 int control_open_file_call(Control *control, const Caller *caller, const char *sandbox_id,
                            const FileCallRequest *request, uint8_t *first, size_t first_len,
                            const FileCallEvents *events, void *user, FileCall **ret_call, HutchError *err)

@@ -13,8 +13,8 @@
  * is left to do is to look how much it has, once a second while processes run, and to tell when that is all it may.
  *
  * Otherwise the sandbox is measured when that may be worth it (disk-rule.h), by a process of its own that is privileged
- * in the sandbox only, and that nobody in it can signal. Whatever runs in a sandbox that has grown beyond its limit is to be killed.
- * What is started while it is over can remove files, but not write to them.
+ * in the sandbox only, and that nobody in it can signal. Whatever runs in a sandbox that has grown beyond its limit is
+ * to be killed. What is started while it is over can remove files, but not write to them.
  *
  * Nothing is done while no process runs, but for what is asked for. */
 
@@ -26,8 +26,8 @@ typedef struct DiskWatchEvents {
         void *user;
 } DiskWatchEvents;
 
-/* While the keeper has rights yet: quotas are set here. @is_new: nothing was in the folder before the sandbox was built. What is given is borrowed and outlives it. -errno:
- * there is no such folder. */
+/* While the keeper has rights yet: quotas are set here. @is_new: nothing was in the folder before the sandbox was
+ * built. What is given is borrowed and outlives it. -errno: there is no such folder. */
 int disk_watch_new(uv_loop_t *loop, const KeptSandbox *sandbox, bool is_new, const DiskWatchEvents *events,
                    DiskWatch **ret_watch) __attribute__((nonnull));
 

@@ -95,7 +95,7 @@ typedef struct ExecOwner {
         uv_loop_t *loop;
         KeptSandbox *sandbox;
         int output_folder;
-        int null; /* /dev/null, which the keeper does not get at any more */
+        int null;                 /* /dev/null, which the keeper does not get at any more */
         bool files_must_not_grow; /* those that are started now can write to none; they can remove */
         /* It started, or ended. */
         void (*changed)(KeptExec *exec, void *user);

@@ -32,8 +32,8 @@ int file_draft_open(FileDraft *draft, int folder) __attribute__((nonnull));
  * what was kept of it. -ENOENT; -EPERM: what has that name was not made by this user as a draft. */
 int file_draft_open_named(FileDraft *draft, int folder, const char *name, bool is_new) __attribute__((nonnull));
 
-/* Has the file, with that mode, stand as @name in its folder, and on disk. -EEXIST: something is there, and is not to be
- * replaced; -EISDIR: a folder is there. */
+/* Has the file, with that mode, stand as @name in its folder, and on disk. -EEXIST: something is there, and is not to
+ * be replaced; -EISDIR: a folder is there. */
 int file_draft_commit(FileDraft *draft, const char *name, mode_t mode, bool replace) __attribute__((nonnull));
 
 /* Closes it and leaves it where it is. */

@@ -2,10 +2,10 @@
 
 /* What lives here: the method ListFiles. What does not: patterns (policy/path-patterns.h), tokens (page-token.c).
  *
- * Entries come in byte order of their paths below the folder. In each folder there are names, and what is below a folder
- * "a" begins with "a/": so names and such beginnings are put in order together, "a" before "a-b" before "a/". A folder is
- * read for as many of them as the page has room for, beginning after where the last page ended, and read again when that
- * was not enough: so memory does not depend on what is in it. */
+ * Entries come in byte order of their paths below the folder. In each folder there are names, and what is below a
+ * folder "a" begins with "a/": so names and such beginnings are put in order together, "a" before "a-b" before "a/". A
+ * folder is read for as many of them as the page has room for, beginning after where the last page ended, and read
+ * again when that was not enough: so memory does not depend on what is in it. */
 
 #include <dirent.h>
 #include <errno.h>

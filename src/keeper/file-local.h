@@ -7,6 +7,6 @@
 /* Writes a tar stream of @folder, an absolute path, to stdout. */
 int local_pack(const char *folder) __attribute__((nonnull));
 
-/* Unpacks a tar stream from stdin into @folder, an absolute path, which is made when it is missing. Files that are there
- * are replaced, or are an error. */
+/* Unpacks a tar stream from stdin into @folder, an absolute path, which is made when it is missing. Files that are
+ * there are replaced, or are an error. */
 int local_unpack(const char *folder, int overwrite) __attribute__((nonnull));

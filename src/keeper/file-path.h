@@ -18,8 +18,8 @@
  *         if (r >= 0 && unlinkat(place.folder, place.name, 0) < 0)
  *                 r = file_fail(err, -errno, "remove", place.path);
  *
- * Nothing is opened in a way that waits or has an effect on somebody else: FIFOs, devices and sockets are refused before.
- * Descriptors are close-on-exec. */
+ * Nothing is opened in a way that waits or has an effect on somebody else: FIFOs, devices and sockets are refused
+ * before. Descriptors are close-on-exec. */
 
 /* Has paths begin at @root, a folder, which stays the caller's and stays open; and protects @workspace. Until then they
  * begin at no place. */
@@ -60,9 +60,11 @@ int file_open_regular(const char *path, int *ret_fd, struct stat *ret_stat, Hutc
 int file_make_folders(const char *path, int *ret_fd, HutchError *err) __attribute__((nonnull(1, 2)));
 
 /* Opens @name, one or more components, below @folder: through no link at all, and by nothing that climbs. With
- * FILE_SAME_MOUNT not into another mount either: -EXDEV. @flags and @mode are those of open(). Returns the descriptor. */
+ * FILE_SAME_MOUNT not into another mount either: -EXDEV. @flags and @mode are those of open().
+ * Returns the descriptor. */
 #define FILE_SAME_MOUNT (1u << 0)
 int file_open_below(int folder, const char *name, int flags, mode_t mode, unsigned options) __attribute__((nonnull));
 
-/* Opens a regular file below @folder to be read, through no link. -EISDIR, -ENXIO: it is none. Returns the descriptor. */
+/* Opens a regular file below @folder to be read, through no link. -EISDIR, -ENXIO: it is none.
+ * Returns the descriptor. */
 int file_open_regular_below(int folder, const char *name, struct stat *ret_stat) __attribute__((nonnull));

@@ -2,8 +2,8 @@
 
 /* What lives here: the methods ReadFile and DownloadFile. What does not: finding the file (file-path.c).
  *
- * The kernel tells the size of a file that has one. Files of /proc and the like have 0, or say more than they have: they
- * are read to where they end. That a file changed is seen by its version, after what was read. */
+ * The kernel tells the size of a file that has one. Files of /proc and the like have 0, or say more than they have:
+ * they are read to where they end. That a file changed is seen by its version, after what was read. */
 
 #include <errno.h>
 #include <inttypes.h>

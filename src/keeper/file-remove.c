@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What lives here: the method RemoveFile. What does not: removing a whole sandbox (remove.c), which may change modes and
- * move things about on its way.
+/* What lives here: the method RemoveFile. What does not: removing a whole sandbox (remove.c), which may change modes
+ * and move things about on its way.
  *
  * A tree is gone through with a stack of its folders, of which only the lowest are open: those above are found again by
  * "..", and must be who they were. So no path is ever put together, neither depth nor width is limited, and what is

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What lives here: calls and their workers: who waits for one, what goes to and fro, and who gets whose answer. What does
- * not: workers (file-pool.c), and the memory of request ids (file-requests.c).
+/* What lives here: calls and their workers: who waits for one, what goes to and fro, and who gets whose answer. What
+ * does not: workers (file-pool.c), and the memory of request ids (file-requests.c).
  *
  * A call may end before its worker does: then what is left of it waits for the worker, so that others who wait for its
  * answer hear what became of it. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What lives here: the worker's end of the socket: messages in, messages out, and whether anybody still waits. What does
- * not: the process (file-worker.c), and the keeper's end (file-pool.c). */
+/* What lives here: the worker's end of the socket: messages in, messages out, and whether anybody still waits. What
+ * does not: the process (file-worker.c), and the keeper's end (file-pool.c). */
 
 #include <errno.h>
 #include <poll.h>

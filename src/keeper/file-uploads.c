@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What lives here: the list of uploads that were begun, and its file: a line each, "EXPIRES USER ID PATH". What does not:
- * the uploads themselves (file-write.c), and who may write one (file-service.c). */
+/* What lives here: the list of uploads that were begun, and its file: a line each, "EXPIRES USER ID PATH". What does
+ * not: the uploads themselves (file-write.c), and who may write one (file-service.c). */
 
 #include "keeper/file-uploads.h"
 

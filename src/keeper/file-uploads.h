@@ -6,9 +6,9 @@
 
 #include "base/memory.h"
 
-/* Uploads that can be resumed, by the ids that their callers gave them: whose, where to, and until when what came of them
- * is kept. What came stands beside where the file is to stand, under a name that the id gives. The list outlives the
- * keeper, in a file of its own. Times are those of the wall clock, in nanoseconds. */
+/* Uploads that can be resumed, by the ids that their callers gave them: whose, where to, and until when what came of
+ * them is kept. What came stands beside where the file is to stand, under a name that the id gives. The list outlives
+ * the keeper, in a file of its own. Times are those of the wall clock, in nanoseconds. */
 
 #define FILE_UPLOADS_MAX 64
 #define FILE_UPLOAD_TIME (3600 * UINT64_C(1000000000))

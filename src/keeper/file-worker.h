@@ -22,14 +22,15 @@
  * It ends the call by returning: 0 is OK, else @err says why. -ECANCELED goes up as it is, @err unset: nobody will read
  * it. Whatever a method makes on its way it removes before it returns, also then: the worker lives on.
  *
- * A method runs with the capabilities of nobody, and with umask 0. Descriptors 0 to 2 can be neither read nor written. */
+ * A method runs with the capabilities of nobody, and with umask 0. Descriptors 0 to 2 can be neither read nor
+ * written. */
 
 typedef struct FileStream FileStream;
 
 typedef int (*FileMethod)(FileStream *stream, HutchError *err);
 
-/* The next message of the call, valid until the next call of this: 1; 0: no more will come; -ECANCELED: nobody wants the
- * answer any more. */
+/* The next message of the call, valid until the next call of this: 1; 0: no more will come; -ECANCELED: nobody wants
+ * the answer any more. */
 int file_stream_receive(FileStream *stream, const uint8_t **ret_bytes, size_t *ret_len) __attribute__((nonnull));
 
 /* The next message, decoded. That there is none is an error here. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What lives here: the methods WriteFile and UploadFile. What does not: how a file comes to its place (file-draft.c). */
+/* What lives here: the methods WriteFile and UploadFile. What does not: how a file comes to its place
+ * (file-draft.c). */
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What lives here: the form of page tokens: bytes, in the alphabet of base64 for URLs. What does not: what comes next. */
+/* What lives here: the form of page tokens: bytes, in the alphabet of base64 for URLs. What does not: what comes
+ * next. */
 
 #include "keeper/page-token.h"
 

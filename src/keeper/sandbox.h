@@ -124,8 +124,8 @@ struct SpawnPlan {
         bool terminal;                      /* stdin_fd becomes the controlling terminal */
         bool files_must_not_grow;           /* it can write to no file: EFBIG */
 
-        /* Instead of all this: what the child, a copy of the keeper inside the namespaces, does, with all its rights and
-         * descriptors; it gives them up itself. It exits when this returns. NULL: the program. */
+        /* Instead of all this: what the child, a copy of the keeper inside the namespaces, does, with all its rights
+         * and descriptors; it gives them up itself. It exits when this returns. NULL: the program. */
         void (*run)(const KeptSandbox *sandbox, const SpawnPlan *plan);
 };
 

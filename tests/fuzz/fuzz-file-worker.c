@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Input: a byte that chooses the method, and its messages, each after two bytes that say how long it is. They are done in
- * a folder of /tmp that is made anew for each. */
+/* Input: a byte that chooses the method, and its messages, each after two bytes that say how long it is. They are done
+ * in a folder of /tmp that is made anew for each. */
 
 #include "keeper/file-worker.h"
 

@@ -31,7 +31,8 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 def make_stubs(folder: Path) -> None:
     """Makes the modules of the keeper protocol, and has them found."""
     command = [sys.executable, "-m", "grpc_tools.protoc", f"--proto_path={ROOT / 'proto'}"]
-    command += [f"--python_out={folder}", f"--grpc_python_out={folder}", "hutch/keeper/v1/keeper.proto", "hutch/v1/file.proto"]
+    command += [f"--python_out={folder}", f"--grpc_python_out={folder}"]
+    command += ["hutch/keeper/v1/keeper.proto", "hutch/v1/file.proto"]
     subprocess.run(command, check=True)
     sys.path.insert(0, str(folder))
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""File work while somebody inside swaps what it works on, as fast as it can: nothing outside of the sandbox is ever read
-or written, links are not followed where they must not be, and nothing waits."""
+"""File work while somebody inside swaps what it works on, as fast as it can: nothing outside of the sandbox is ever
+read or written, links are not followed where they must not be, and nothing waits."""
 
 import os
 import time
