@@ -22,8 +22,6 @@
 
 #define BUFFER_SIZE ((size_t) 1 << 20)
 
-extern char **environ;
-
 /* A process of hutch-keeper, and the pipe that it reads from or writes to. */
 typedef struct Helper {
         pid_t pid;
@@ -101,10 +99,7 @@ static int upload_begin(const Copy *copy, const Place *target, const char *name,
 /* ---- Into a sandbox ---- */
 
 static int send_all(HutchUpload *upload, int fd, Progress *progress, HutchError **ret_error) {
-        _cleanup_free_ uint8_t *buffer = malloc(BUFFER_SIZE);
-
-        if (!buffer)
-                return -ENOMEM;
+        _cleanup_free_ uint8_t *buffer = new0(uint8_t, BUFFER_SIZE);
 
         while (!hutch_upload_is_over(upload)) {
                 ssize_t n = read(fd, buffer, BUFFER_SIZE);
@@ -127,7 +122,7 @@ int copy_folder_in(const Copy *copy, const char *folder, const char *name, const
         _cleanup_(hutch_upload_freep) HutchUpload *upload = NULL;
         _cleanup_free_ char *path = absolute_path(folder);
         Progress progress = progress_start(folder, 0, 0, copy->quiet);
-        Helper helper;
+        Helper helper = { .pipe = -1 };
         int r = helper_start("pack", path, NULL, STDOUT_FILENO, &helper), ended;
 
         if (r < 0)
@@ -172,7 +167,7 @@ static int receive_all(const Copy *copy, const Place *source, int fd, HutchError
 static int unpack_here(const Copy *copy, const Place *source, const char *name, const Place *target,
                        HutchError **ret_error) {
         _cleanup_free_ char *path = target_path(copy, target, name), *absolute = absolute_path(path);
-        Helper helper;
+        Helper helper = { .pipe = -1 };
         int r = helper_start("unpack", absolute, copy->no_clobber ? NULL : "overwrite", STDIN_FILENO, &helper), ended;
 
         if (r < 0)

@@ -35,10 +35,10 @@ static void upload_id_make(const struct stat *info, const Place *target, char re
                 (uint64_t) info->st_dev,         (uint64_t) info->st_ino,          (uint64_t) info->st_size,
                 (uint64_t) info->st_mtim.tv_sec, (uint64_t) info->st_mtim.tv_nsec,
         };
-        uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
+        uint64_t hash = UINT64_C(0xcbf29ce484222325); /* as FNV-1a has it */
 
-        for (size_t i = 0; i < sizeof(facts); i++)
-                hash = (hash ^ ((const uint8_t *) facts)[i]) * UINT64_C(0x100000001b3);
+        for (size_t i = 0; i < sizeof(facts) / sizeof(facts[0]); i++)
+                hash = (hash ^ facts[i]) * UINT64_C(0x100000001b3);
         for (const char *c = target->path; *c; c++)
                 hash = (hash ^ (uint8_t) *c) * UINT64_C(0x100000001b3);
         (void) snprintf(ret_id, UPLOAD_ID_SIZE, "cp-%016" PRIx64, hash);
@@ -46,10 +46,7 @@ static void upload_id_make(const struct stat *info, const Place *target, char re
 
 /* Sends what @fd has. */
 static int send_all(HutchUpload *upload, int fd, Progress *progress, HutchError **ret_error) {
-        _cleanup_free_ uint8_t *buffer = malloc(BUFFER_SIZE);
-
-        if (!buffer)
-                return -ENOMEM;
+        _cleanup_free_ uint8_t *buffer = new0(uint8_t, BUFFER_SIZE);
 
         while (!hutch_upload_is_over(upload)) {
                 ssize_t n = read(fd, buffer, BUFFER_SIZE);

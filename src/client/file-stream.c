@@ -70,8 +70,6 @@ void hutch_download_free(HutchDownload *download) {
         free(download);
 }
 
-DEFINE_CLEANUP(HutchDownload *, hutch_download_free);
-
 static HutchDownload *download_make(HutchClient *client, const char *sandbox_id, const char *path, void *user) {
         HutchDownload *download = try_new0(HutchDownload, 1);
 
@@ -119,65 +117,78 @@ static int check_target(const char *sandbox_id, const char *path, const char *ab
         return checks_result(&checks, failure);
 }
 
+/* Fills a new download with what the caller wants, and begins it. */
+static int download_start(HutchDownload *download, const HutchDownloadOptions *options, Failure *failure) {
+        if (options) {
+                download->options = *options;
+                if (options->expected_version && *options->expected_version) {
+                        download->version = strdup(options->expected_version);
+                        if (!download->version)
+                                return -ENOMEM;
+                }
+        }
+        return download_begin(download, failure);
+}
+
+static int archive_start(HutchDownload *download, const HutchArchiveOptions *options, Failure *failure) {
+        Hutch__V1__DownloadArchiveRequest request = HUTCH__V1__DOWNLOAD_ARCHIVE_REQUEST__INIT;
+        int r;
+
+        download->archive = true;
+        request.sandbox_id = download->sandbox_id;
+        request.path = download->path;
+        request.compression = (Hutch__V1__ArchiveCompression) options->compression;
+        request.include = (char **) options->include;
+        request.n_include = texts_count(options->include);
+        request.exclude = (char **) options->exclude;
+        request.n_exclude = texts_count(options->exclude);
+        request.ignore_file = text_or_empty(options->ignore_file);
+        request.max_size_bytes = outcall_size_limit(download->client, options->max_size);
+        r = begin(download->client, "FileService/DownloadArchive", &request.base, options->user, &download->call,
+                  failure);
+        if (r == 0)
+                hutch_call_end(download->call);
+        return r;
+}
+
+/* Hands a download to the caller, or, when @r says that it could not begin, frees it. */
+static int hand_over(HutchDownload *download, int r, HutchDownload **ret_download, Failure *failure,
+                     HutchError **ret_error) {
+        if (r == 0) {
+                *ret_download = download;
+                return 0;
+        }
+
+        hutch_download_free(download);
+        return failure_tell(failure, r, ret_error);
+}
+
 int hutch_download_new(HutchClient *client, const char *sandbox_id, const char *path,
                        const HutchDownloadOptions *options, HutchDownload **ret_download, HutchError **ret_error) {
-        _cleanup_(hutch_download_freep) HutchDownload *download = NULL;
         _cleanup_(failure_clear) Failure failure = {};
+        HutchDownload *download = NULL;
         int r = check_target(sandbox_id, path, NULL, &failure);
 
         if (r == 0) {
                 download = download_make(client, sandbox_id, path, options ? options->user : NULL);
-                r = download ? 0 : -ENOMEM;
+                r = download ? download_start(download, options, &failure) : -ENOMEM;
         }
-        if (r == 0 && options) {
-                download->options = *options;
-                if (options->expected_version && *options->expected_version) {
-                        download->version = strdup(options->expected_version);
-                        r = download->version ? 0 : -ENOMEM;
-                }
-        }
-        if (r == 0)
-                r = download_begin(download, &failure);
-        if (r < 0)
-                return failure_tell(&failure, r, ret_error);
-
-        *ret_download = TAKE_PTR(download);
-        return 0;
+        return hand_over(download, r, ret_download, &failure, ret_error);
 }
 
 int hutch_archive_download(HutchClient *client, const char *sandbox_id, const char *path,
                            const HutchArchiveOptions *options, HutchDownload **ret_download, HutchError **ret_error) {
-        Hutch__V1__DownloadArchiveRequest request = HUTCH__V1__DOWNLOAD_ARCHIVE_REQUEST__INIT;
-        _cleanup_(hutch_download_freep) HutchDownload *download = NULL;
         _cleanup_(failure_clear) Failure failure = {};
+        HutchDownload *download = NULL;
         int r = check_target(sandbox_id, path, NULL, &failure);
 
         if (!options)
                 options = &archive_defaults;
         if (r == 0) {
                 download = download_make(client, sandbox_id, path, options->user);
-                r = download ? 0 : -ENOMEM;
+                r = download ? archive_start(download, options, &failure) : -ENOMEM;
         }
-        if (r == 0) {
-                download->archive = true;
-                request.sandbox_id = download->sandbox_id;
-                request.path = download->path;
-                request.compression = (Hutch__V1__ArchiveCompression) options->compression;
-                request.include = (char **) options->include;
-                request.n_include = texts_count(options->include);
-                request.exclude = (char **) options->exclude;
-                request.n_exclude = texts_count(options->exclude);
-                request.ignore_file = text_or_empty(options->ignore_file);
-                request.max_size_bytes = outcall_size_limit(client, options->max_size);
-                r = begin(client, "FileService/DownloadArchive", &request.base, options->user, &download->call,
-                          &failure);
-        }
-        if (r < 0)
-                return failure_tell(&failure, r, ret_error);
-
-        hutch_call_end(download->call);
-        *ret_download = TAKE_PTR(download);
-        return 0;
+        return hand_over(download, r, ret_download, &failure, ret_error);
 }
 
 /* Keeps what the first message tells. One that goes on knows it already. */

@@ -27,13 +27,22 @@ void hutch_file_watch_free(HutchFileWatch *watch) {
         free(watch);
 }
 
-DEFINE_CLEANUP(HutchFileWatch *, hutch_file_watch_free);
+static int watch_begin(HutchFileWatch *watch, HutchClient *client, const Hutch__V1__WatchFilesRequest *request,
+                       void *user, Failure *failure) {
+        const OutcallOptions options = { .method = "FileService/WatchFiles", .user = user };
+        int r = outcall_new(client, &options, &watch->call, failure);
+
+        if (r == 0)
+                r = outcall_queue(watch->call, &request->base, failure);
+        if (r == 0)
+                hutch_call_end(watch->call);
+        return r == -EPIPE ? 0 : r; /* why it is over, the first change will tell */
+}
 
 int hutch_file_watch_new(HutchClient *client, const char *sandbox_id, const char *path, bool recursive, void *user,
                          HutchFileWatch **ret_watch, HutchError **ret_error) {
-        const OutcallOptions options = { .method = "FileService/WatchFiles", .user = user };
         Hutch__V1__WatchFilesRequest request = HUTCH__V1__WATCH_FILES_REQUEST__INIT;
-        _cleanup_(hutch_file_watch_freep) HutchFileWatch *watch = try_new0(HutchFileWatch, 1);
+        HutchFileWatch *watch = try_new0(HutchFileWatch, 1);
         _cleanup_(failure_clear) Failure failure = {};
         _cleanup_(checks_clear) Checks checks = {};
         int r = watch ? 0 : -ENOMEM;
@@ -42,19 +51,17 @@ int hutch_file_watch_new(HutchClient *client, const char *sandbox_id, const char
         checks_path(&checks, "path", path);
         if (r == 0)
                 r = checks_result(&checks, &failure);
+        request.sandbox_id = (char *) sandbox_id;
+        request.path = (char *) path;
+        request.recursive = recursive;
         if (r == 0)
-                r = outcall_new(client, &options, &watch->call, &failure);
-        if (r == 0) {
-                request.sandbox_id = (char *) sandbox_id;
-                request.path = (char *) path;
-                request.recursive = recursive;
-                r = outcall_queue(watch->call, &request.base, &failure);
-        }
-        if (r < 0 && r != -EPIPE) /* why it is over, the first change will tell */
+                r = watch_begin(watch, client, &request, user, &failure);
+        if (r < 0) {
+                hutch_file_watch_free(watch);
                 return failure_tell(&failure, r, ret_error);
+        }
 
-        hutch_call_end(watch->call);
-        *ret_watch = TAKE_PTR(watch);
+        *ret_watch = watch;
         return 0;
 }
 

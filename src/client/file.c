@@ -132,7 +132,7 @@ int hutch_file_remove(HutchClient *client, const char *sandbox_id, const char *p
         request.ignore_missing = ignore_missing;
         if (r == 0)
                 r = outcall_unary_message(client, "FileService/RemoveFile", &request.base, 0, &reply, &failure);
-        if (r < 0)
+        if (r != 0)
                 return failure_tell(&failure, r, ret_error);
 
         if (ret_removed)
@@ -159,7 +159,7 @@ int hutch_file_read(HutchClient *client, const char *sandbox_id, const char *pat
         request.path = text_or_empty(path);
         if (r == 0)
                 r = outcall_unary_message(client, "FileService/ReadFile", &request.base, 0, &message, &failure);
-        if (r < 0)
+        if (r != 0)
                 return failure_tell(&failure, r, ret_error);
 
         reply = (Hutch__V1__ReadFileResponse *) message;
@@ -247,7 +247,7 @@ int hutch_file_list(HutchClient *client, const char *sandbox_id, const char *pat
 
                 if (r == 0)
                         r = outcall_unary_message(client, "FileService/ListFiles", &request.base, 0, &next, &failure);
-                if (r < 0)
+                if (r != 0)
                         return failure_tell(&failure, r, ret_error);
 
                 (void) protobuf_free(page); /* whose token was sent */

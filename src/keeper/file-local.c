@@ -36,11 +36,13 @@ static int fail(const char *what, int r) {
         return EXIT_FAILURE;
 }
 
-static void worker_clear(Worker *worker) {
+/* Lets it end. */
+static int worker_end(Worker *worker, int exit_code) {
         fd_close(worker->socket);
         free(worker->bytes);
         if (worker->pid > 0)
                 (void) waitpid(worker->pid, NULL, 0);
+        return exit_code;
 }
 
 static int worker_start(Worker *worker) {
@@ -140,7 +142,7 @@ static int finish(Worker *worker) {
 
 int local_pack(const char *folder) {
         Hutch__V1__DownloadArchiveRequest request = HUTCH__V1__DOWNLOAD_ARCHIVE_REQUEST__INIT;
-        _cleanup_(worker_clear) Worker worker = { .socket = -1 };
+        Worker worker = { .socket = -1 };
         int r = worker_start(&worker);
         request.path = (char *) folder;
         request.max_size_bytes = UINT64_MAX;
@@ -148,7 +150,7 @@ int local_pack(const char *folder) {
                 r = begin(&worker, file_method_download_archive, &request.base);
         if (r >= 0)
                 r = send_frame(&worker, FILE_FRAME_HALF_CLOSE, NULL, 0);
-        return r < 0 ? fail(folder, r) : finish(&worker);
+        return worker_end(&worker, r < 0 ? fail(folder, r) : finish(&worker));
 }
 
 /* Whether the worker has said something: it has given up. */
@@ -178,7 +180,7 @@ static int send_stdin(const Worker *worker) {
 int local_unpack(const char *folder, int overwrite) {
         Hutch__V1__UploadArchiveRequest first = HUTCH__V1__UPLOAD_ARCHIVE_REQUEST__INIT;
         Hutch__V1__UploadArchiveHeader header = HUTCH__V1__UPLOAD_ARCHIVE_HEADER__INIT;
-        _cleanup_(worker_clear) Worker worker = { .socket = -1 };
+        Worker worker = { .socket = -1 };
         int r = worker_start(&worker);
         header.path = (char *) folder;
         header.create_parents = true;
@@ -192,5 +194,5 @@ int local_unpack(const char *folder, int overwrite) {
                 r = send_stdin(&worker);
         if (r >= 0)
                 r = send_frame(&worker, FILE_FRAME_HALF_CLOSE, NULL, 0);
-        return r < 0 ? fail(folder, r) : finish(&worker);
+        return worker_end(&worker, r < 0 ? fail(folder, r) : finish(&worker));
 }

@@ -387,15 +387,10 @@ int file_pool_take(FilePool *pool, const char *user_name, size_t method, void *u
 }
 
 void file_pool_fail(FilePool *pool, bool (*which)(const void *user), const HutchError *err) {
-        FileWorker *worker = pool->first;
-        while (worker) {
-                if (!worker->is_busy || !which(worker->user)) {
-                        worker = worker->next;
-                        continue;
-                }
-                worker_fail(worker, err);
-                /* Others may have begun, or ended, meanwhile. */
-                worker = pool->first;
+        for (FileWorker *worker = pool->first, *next; worker; worker = next) {
+                next = worker->next;
+                if (worker->is_busy && which(worker->user))
+                        worker_fail(worker, err);
         }
 }
 
