@@ -339,7 +339,7 @@ static void relay_first(FileCall *file, const uint8_t *message, size_t len) {
         _cleanup_free_ uint8_t *other_message = NULL;
         FileCall *other = NULL;
         int r = upload_look(file, message, len, &other_message, &len, &other, &err);
-        if (r == -EAGAIN) {
+        if (r == -EAGAIN && other) {
                 file->held = new0(uint8_t, len + 1);
                 memcpy(file->held, message, len);
                 file->held_len = len;
