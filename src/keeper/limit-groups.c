@@ -140,11 +140,10 @@ int limit_groups_enable(const KeeperConfig *config, int cgroup_above) {
         static const char *const names[N_CONTROLLERS] = {
                 [CONTROLLER_MEMORY] = "+memory",
                 [CONTROLLER_PIDS] = "+pids",
-                [CONTROLLER_IO] = "+io",
                 [CONTROLLER_CPU] = "+cpu",
         };
         for (int i = 0; i < N_CONTROLLERS; i++) {
-                if (!config->controllers[i] || !str_equal(config->controllers[i], config->cgroup))
+                if (!names[i] || !config->controllers[i] || !str_equal(config->controllers[i], config->cgroup))
                         continue;
                 int r = cgroup_write(cgroup_above, "cgroup.subtree_control", names[i]);
                 if (r < 0)
@@ -157,8 +156,9 @@ static int make_group(KeptSandbox *sandbox, int i) {
         LimitGroup *group = &sandbox->limits[i];
         const char *path = sandbox->config->controllers[i];
         group->is_v2 = sandbox->cgroup >= 0 && str_equal(path, sandbox->config->cgroup);
+        /* A weight is one among siblings', so it is that of all the sandbox has. */
         if (group->is_v2)
-                return duplicate(sandbox->cgroup, &group->folder);
+                return duplicate(i == CONTROLLER_IO ? sandbox->cgroup_above : sandbox->cgroup, &group->folder);
         const LimitGroup *shared = find_shared(sandbox, i);
         if (shared)
                 return duplicate(shared->folder, &group->folder);

@@ -511,9 +511,8 @@ def start_on_disk_with_weights():
 
 def weights_of(daemon, sandbox) -> list[str]:
     """What the cgroups of a sandbox have as its weight, of either version."""
-    groups = daemon.limit_groups(sandbox)
-    files = [daemon.cgroup(sandbox) / "io.bfq.weight"]
-    files += [groups["blkio"] / "blkio.bfq.weight"] * ("blkio" in groups)
+    files = [folder / "blkio.bfq.weight" for folder in daemon.limit_groups(sandbox).values()]
+    files += [daemon.cgroup(sandbox) / "io.bfq.weight"]
     return [file.read_text(encoding="ascii").split()[-1] for file in files if file.exists()]
 
 

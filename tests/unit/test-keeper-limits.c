@@ -75,7 +75,8 @@ static KeeperConfig config_with_limits(void) {
 
 static void limits_are_written_as_v2_has_them(void **state) {
         KeeperConfig config = config_with_limits();
-        KeptSandbox sandbox = { .config = &config, .cgroup = open(base, O_RDONLY | O_DIRECTORY | O_CLOEXEC) };
+        int cgroup = open(base, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        KeptSandbox sandbox = { .config = &config, .cgroup = cgroup, .cgroup_above = cgroup };
         put("pids.events", "max 7\n");
         put("memory.events", "low 0\nhigh 0\nmax 4\noom 3\noom_kill 2\noom_group_kill 1\n");
         put("memory.peak", "4096\n");
@@ -113,7 +114,8 @@ static void limits_are_written_as_v2_has_them(void **state) {
 static void what_has_no_limit_is_not_written(void **state) {
         KeeperConfig config = config_with_limits();
         config.memory_bytes = config.cpu_millis = config.cpu_weight = config.max_processes = config.io_weight = 0;
-        KeptSandbox sandbox = { .config = &config, .cgroup = open(base, O_RDONLY | O_DIRECTORY | O_CLOEXEC) };
+        int cgroup = open(base, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        KeptSandbox sandbox = { .config = &config, .cgroup = cgroup, .cgroup_above = cgroup };
 
         limit_groups_init(&sandbox);
         assert_int_equal(limit_groups_make(&sandbox), 0);
@@ -125,7 +127,8 @@ static void what_has_no_limit_is_not_written(void **state) {
 
 static void one_of_the_weights_of_disks_is_enough(void **state) {
         KeeperConfig config = { .cgroup = base, .controllers = { [CONTROLLER_IO] = base }, .io_weight = 300 };
-        KeptSandbox sandbox = { .config = &config, .cgroup = open(base, O_RDONLY | O_DIRECTORY | O_CLOEXEC) };
+        int cgroup = open(base, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        KeptSandbox sandbox = { .config = &config, .cgroup = cgroup, .cgroup_above = cgroup };
         char path[128];
         (void) snprintf(path, sizeof(path), "%s/io.weight", base);
         assert_int_equal(unlink(path), 0);
@@ -145,7 +148,8 @@ static void one_of_the_weights_of_disks_is_enough(void **state) {
 
 static void a_limit_that_cannot_be_set_is_an_error(void **state) {
         KeeperConfig config = config_with_limits();
-        KeptSandbox sandbox = { .config = &config, .cgroup = open(base, O_RDONLY | O_DIRECTORY | O_CLOEXEC) };
+        int cgroup = open(base, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        KeptSandbox sandbox = { .config = &config, .cgroup = cgroup, .cgroup_above = cgroup };
         char path[128];
         (void) snprintf(path, sizeof(path), "%s/pids.max", base);
         assert_int_equal(unlink(path), 0);
