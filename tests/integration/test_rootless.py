@@ -277,6 +277,16 @@ def test_as_many_processes_as_allowed_can_be_made_by_each_user(daemon):
     daemon.remove(limited)
 
 
+@pytest.mark.rules("PROF-008")
+@pytest.mark.parametrize("unlink", ["", "os.unlink(file.name);"], ids=["named", "deleted and open"])
+def test_what_is_on_disk_is_limited_by_measuring(daemon, unlink):
+    sandbox = daemon.ready(limits={"disk_bytes": 32 * MIB, "disk_inodes": 2000})
+    script = f"import os, time; file = open('big', 'wb'); {unlink} file.write(bytes(64 << 20)); time.sleep(60)"
+    ended = daemon.wait_exec(sandbox, daemon.start(sandbox, "python3", "-c", script).id)
+    assert ended.result.end_reason == exec_pb2.EXEC_END_REASON_DISK_FULL, ended
+    daemon.remove(sandbox)
+
+
 def test_open_files_are_limited(daemon):
     limited = daemon.ready(limits={"max_open_files": 32, "tmp_bytes": MIB})
     assert daemon.shell(limited, "ulimit -Hn") == "32\n"
