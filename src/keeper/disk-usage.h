@@ -30,8 +30,8 @@ typedef struct DiskCount {
 /* Adds what is in @folder, and @folder itself, which is open for reading. */
 void disk_count_folder(DiskCount *count, int folder) __attribute__((nonnull));
 
-/* Adds files that have no name any more, but are open in one of the processes that @proc, a file system of the
- * kernel's, has. */
+/* Adds files that have no name any more, but are open in one of the processes in @proc, where the kernel's file system
+ * of them is mounted. */
 void disk_count_unnamed(DiskCount *count, const char *proc) __attribute__((nonnull));
 
 /* The sum so far. */

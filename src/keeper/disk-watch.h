@@ -26,7 +26,7 @@ typedef struct DiskWatchEvents {
         void *user;
 } DiskWatchEvents;
 
-/* While the keeper has rights yet: quotas are set here. @is_new: nothing was in the folder before the sandbox was
+/* While the keeper still has its rights: quotas are set here. @is_new: nothing was in the folder before the sandbox was
  * built. What is given is borrowed and outlives it. -errno: there is no such folder. */
 int disk_watch_new(uv_loop_t *loop, const KeptSandbox *sandbox, bool is_new, const DiskWatchEvents *events,
                    DiskWatch **ret_watch) __attribute__((nonnull));
