@@ -234,17 +234,22 @@ static int write_file(int folder, const char *name, const char *text) {
 /* Has the sandboxes' cgroups get the controller, if the tree of version 2 has it and gives it to the daemon. */
 static int enable_controller(NativeRuntime *runtime, int i) {
         char text[16];
-        int r;
+        int above, r;
 
         if (runtime->cgroup_fd < 0)
                 return -ENOENT;
 
         (void) snprintf(text, sizeof(text), "+%s", controllers[i].name);
         /* Where this one fails it may have been done before, by who made the daemon's cgroup. */
-        (void) write_file(runtime->cgroup_fd, "../cgroup.subtree_control", text);
+        above = write_file(runtime->cgroup_fd, "../cgroup.subtree_control", text);
         r = write_file(runtime->cgroup_fd, "cgroup.subtree_control", text);
         if (r == 0)
                 runtime->controllers[i].parent = xstrdup(runtime->cgroup_parent);
+        /* The cgroup above has processes: as long as it passes on a controller no others may be in those below. */
+        if (r == -EOPNOTSUPP && above == 0) {
+                text[0] = '-';
+                (void) write_file(runtime->cgroup_fd, "../cgroup.subtree_control", text);
+        }
         return r;
 }
 
