@@ -312,5 +312,10 @@ uint64_t limit_group_memory_peak(const LimitGroup *group) {
 }
 
 uint64_t limit_group_memory_kills(const LimitGroup *group) {
+        uint64_t value;
+        /* In v2 an exec is killed whole, and oom_kill has its processes, the first of them twice. Since Linux 5.17: */
+        if (group->is_v2 && group->folder >= 0 &&
+            cgroup_read(group->folder, "memory.events", "oom_group_kill", &value) >= 0)
+                return value;
         return read_number(group, "memory.events", "memory.oom_control", "oom_kill");
 }
