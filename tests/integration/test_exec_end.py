@@ -63,9 +63,8 @@ def test_a_timeout_ends_an_exec_with_124(daemon, sandbox):
 @pytest.mark.rules("EXEC-004", "DEADLINE-004")
 @pytest.mark.parametrize("name", TREES)
 def test_a_timeout_kills_the_whole_tree(daemon, sandbox, name):
-    ended, output = run_to_end(
-        daemon, sandbox, "sh", "-c", TREES[name], timeout=seconds(0.4), kill_grace=seconds(0.1)
-    )
+    times = {"timeout": seconds(0.4 * PATIENCE), "kill_grace": seconds(0.1)}
+    ended, output = run_to_end(daemon, sandbox, "sh", "-c", TREES[name], **times)
     assert (state_name(ended), ended.result.exit_code, output.stdout) == ("TIMED_OUT", 124, b"ready\n")
     assert_nothing_runs(daemon, sandbox)
 

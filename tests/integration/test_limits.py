@@ -103,7 +103,8 @@ def test_a_fork_bomb_stays_in_its_sandbox(daemon, sandbox, limited):
     told = hits(daemon, limited, "max_processes")
     assert told[0].value == 20
     assert 0 < sum(hit.count for hit in told) <= 2000
-    assert len(told) <= 4  # not one for each process
+    took = ended.end_time.ToNanoseconds() - ended.start_time.ToNanoseconds()
+    assert len(told) <= took / 1e9 + 2  # one in a second, not one for each process
 
 
 def test_as_many_processes_as_allowed_can_be_made(daemon, limited):
