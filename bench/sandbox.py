@@ -48,6 +48,16 @@ CREATE_RATE, CREATE_RATE_FULL = f"creates until READY, {CLIENTS} clients", f"the
 KEEPER, INIT = "memory of an idle sandbox: keeper (Docker: shim)", "… PID 1"
 DAEMON_GROWTH, KERNEL, ALL_MEMORY = "… hutchd's growth", "… the kernel", "… all of it"
 SERVING, ATTACHED = f"restart with {IDLE:,} sandboxes: serving", "… all of them attached"
+# Of what keepers can do without, in the words of keeper-without.c.
+WALLS = {
+    "nothing": "all walls",
+    "seccomp": "without the list of system calls",
+    "landlock": "without Landlock",
+    "keeper-filter": "without the keeper's own list",
+    "limits": "without limits",
+    "all": "without all of these",
+}
+WALL_COLD, WALL_EXEC = "create + first exec, {}", "exec, {}"
 PING, RESIDENT = f"Ping, {PING_CONNECTIONS} connections, one core", "hutchd resident, idle"
 
 # In the order they are shown.
@@ -71,7 +81,7 @@ UNITS = {
     ATTACHED: "ms",
     PING: "1/s",
     RESIDENT: "KiB",
-}
+} | {row.format(words): "ms" for row in (WALL_COLD, WALL_EXEC) for words in WALLS.values()}
 
 
 class Target(NamedTuple):
@@ -131,10 +141,11 @@ class Results:
 class Daemon:
     """hutchd with a state folder of its own. All sandboxes end with the context."""
 
-    def __init__(self, folder: Path, wrapper: tuple = ()):
+    def __init__(self, folder: Path, wrapper: tuple = (), keeper: Path | None = None):
         self.folder, self.socket, self.wrapper = folder, folder / "hutchd.sock", wrapper
         folder.mkdir()
-        (folder / "config.yaml").write_text(json.dumps(CONFIG), encoding="utf-8")  # JSON is YAML
+        config = CONFIG | ({"native": {"keeper": str(keeper)}} if keeper else {})
+        (folder / "config.yaml").write_text(json.dumps(config), encoding="utf-8")  # JSON is YAML
         self.process: subprocess.Popen
         self.keepers: list[int] = []  # of a daemon that was killed, as pidfds
 
@@ -322,6 +333,18 @@ def measure_idle(results: Results, folder: Path, idle: int) -> None:
         results.add(CREATE_RATE_FULL, OURS, CREATES / daemon.clients(CLIENTS, "create", CREATES))
 
 
+def measure_walls(results: Results, folder: Path) -> None:
+    """What each wall costs: keepers that are started by way of a program which takes it away, or nothing."""
+    folder.mkdir()
+    for wall, words in WALLS.items():
+        keeper = folder / wall
+        keeper.write_text(f"#!{PROGRAMS}/bench/keeper-without {wall}:{PROGRAMS}/hutch-keeper\n", encoding="utf-8")
+        keeper.chmod(0o755)
+        with Daemon(folder / f"daemon-{wall}", keeper=keeper) as daemon:
+            results.add(WALL_COLD.format(words), OURS, statistics.median(milliseconds(daemon.client("cold", SAMPLES))))
+            results.add(WALL_EXEC.format(words), OURS, statistics.median(milliseconds(daemon.client("exec", SAMPLES))))
+
+
 def measure_floor(results: Results, folder: Path) -> None:
     def median(*arguments) -> float:
         return statistics.median(milliseconds(output_of(FLOOR, *arguments, limit=LIMIT)))
@@ -371,6 +394,7 @@ def measure(rounds: int, idle: int) -> Results:
             measure_ours(results, folder / f"daemon-{number}")
             measure_from_nothing(results, folder / f"nothing-{number}")
             measure_ping(results, folder / f"ping-{number}")
+            measure_walls(results, folder / f"walls-{number}")
             for other in [one for one in others if one.name not in results.failures]:
                 try:
                     measure_other(results, other)
@@ -407,7 +431,7 @@ def report(machine: dict[str, str], rounds: int, idle: int = IDLE) -> None:
         return
     if not (PROGRAMS / "build.ninja").exists():
         run("meson", "setup", PROGRAMS, "--buildtype=release", env=environment() | {"CC": "gcc"})
-    programs = ("hutch", "hutchd", "hutch-keeper", "bench/sandbox-client", "bench/sandbox-floor")
+    programs = ("hutch", "hutchd", "hutch-keeper", "bench/sandbox-client", "bench/sandbox-floor", "bench/keeper-without")
     run("ninja", "-C", PROGRAMS, *programs, env=environment())
     try:
         results = measure(rounds, idle)
