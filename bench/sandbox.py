@@ -425,14 +425,18 @@ def as_markdown(report: dict) -> str:
     return "\n".join(lines) + "\n"
 
 
+def build_programs() -> None:
+    if not (PROGRAMS / "build.ninja").exists():
+        run("meson", "setup", PROGRAMS, "--buildtype=release", env=environment() | {"CC": "gcc"})
+    ours = [f"bench/{name}" for name in ("sandbox-client", "sandbox-floor", "keeper-without")]
+    run("ninja", "-C", PROGRAMS, "hutch", "hutchd", "hutch-keeper", *ours, env=environment())
+
+
 def report(machine: dict[str, str], rounds: int, idle: int = IDLE) -> None:
     if os.geteuid() != 0:
         print("bench: sandboxes are not measured: their floor needs root", flush=True)
         return
-    if not (PROGRAMS / "build.ninja").exists():
-        run("meson", "setup", PROGRAMS, "--buildtype=release", env=environment() | {"CC": "gcc"})
-    programs = ("hutch", "hutchd", "hutch-keeper", "bench/sandbox-client", "bench/sandbox-floor", "bench/keeper-without")
-    run("ninja", "-C", PROGRAMS, *programs, env=environment())
+    build_programs()
     try:
         results = measure(rounds, idle)
     except Failed as failure:
