@@ -51,18 +51,6 @@ for n in range(20000):
     os.chdir("d")
 time.sleep(60)
 """
-KILLS_ALL_IT_CAN = """
-import os, time
-with open("/big", "wb", buffering=0) as file:
-    for _ in range(100):
-        file.write(bytes(1 << 20))
-end = time.monotonic() + 30
-while time.monotonic() < end:
-    try:
-        os.kill(-1, 9)
-    except OSError:
-        pass
-"""
 DELETED_FILES = """
 import os, time
 files = []
@@ -186,11 +174,6 @@ def test_a_big_file_ends_its_sandbox_s_execs_and_nobody_else_s(daemon, sandbox, 
 
 def test_root_inside_is_limited_as_well(daemon, small):
     ended = python(daemon, small, BIG_FILE, "/big", user="root")
-    assert_killed(daemon, small, ended, "disk_bytes", 32 * MIB)
-
-
-def test_nobody_inside_can_end_the_measuring(daemon, small):
-    ended = python(daemon, small, KILLS_ALL_IT_CAN, user="root")
     assert_killed(daemon, small, ended, "disk_bytes", 32 * MIB)
 
 
