@@ -70,11 +70,17 @@ static int limit_cpu(const LimitGroup *group, const KeeperConfig *config) {
                 if (r >= 0)
                         r = set_number(group, "cpu.cfs_quota_us", quota);
         }
-        if (r < 0 || config->cpu_weight == 0)
+        if (r < 0 || config->cpu_weight == 0 || group->is_v2)
                 return r;
         /* What is 100 in v2 is 1024 in v1. */
-        return group->is_v2 ? set_number(group, "cpu.weight", config->cpu_weight)
-                            : set_number(group, "cpu.shares", (uint64_t) config->cpu_weight * 1024 / 100);
+        return set_number(group, "cpu.shares", (uint64_t) config->cpu_weight * 1024 / 100);
+}
+
+/* In v2. A weight is one among siblings', so it is that of all the sandbox has. */
+static int weigh_cpu(const KeptSandbox *sandbox, uint32_t weight) {
+        char text[32];
+        (void) snprintf(text, sizeof(text), "%" PRIu32, weight);
+        return cgroup_write(sandbox->cgroup_above, "cpu.weight", text);
 }
 
 /* In v1 what sockets of the network hold is not counted as memory, but can have a limit of its own: in the group where
@@ -156,7 +162,7 @@ static int make_group(KeptSandbox *sandbox, int i) {
         LimitGroup *group = &sandbox->limits[i];
         const char *path = sandbox->config->controllers[i];
         group->is_v2 = sandbox->cgroup >= 0 && str_equal(path, sandbox->config->cgroup);
-        /* A weight is one among siblings', so it is that of all the sandbox has. */
+        /* As the weight of CPUs. */
         if (group->is_v2)
                 return duplicate(i == CONTROLLER_IO ? sandbox->cgroup_above : sandbox->cgroup, &group->folder);
         const LimitGroup *shared = find_shared(sandbox, i);
@@ -176,6 +182,8 @@ int limit_groups_make(KeptSandbox *sandbox) {
                         r = limit_functions[i](group, sandbox->config);
                 if (r >= 0 && i == CONTROLLER_MEMORY && group->is_v2)
                         r = cgroup_write(group->folder, "cgroup.subtree_control", "+memory");
+                if (r >= 0 && i == CONTROLLER_CPU && group->is_v2 && sandbox->config->cpu_weight > 0)
+                        r = weigh_cpu(sandbox, sandbox->config->cpu_weight);
                 if (r < 0)
                         return r;
         }
@@ -186,12 +194,15 @@ int limit_groups_make(KeptSandbox *sandbox) {
 }
 
 /* What the end of a sandbox needs: limit_groups_let_end(). */
-static int delegate_cpu(const LimitGroup *group, uid_t id) {
-        static const char *const names[] = { "cpu.max", "cpu.weight", "cpu.cfs_quota_us", "cpu.shares" };
+static int delegate_cpu(const KeptSandbox *sandbox, uid_t id) {
+        static const char *const names[] = { "cpu.max", "cpu.cfs_quota_us", "cpu.shares" };
+        const LimitGroup *group = &sandbox->limits[CONTROLLER_CPU];
         for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
                 if (fchownat(group->folder, names[i], id, id, AT_SYMLINK_NOFOLLOW) < 0 && errno != ENOENT)
                         return -errno;
-        return 0;
+        if (!group->is_v2)
+                return 0;
+        return fchownat(sandbox->cgroup_above, "cpu.weight", id, id, AT_SYMLINK_NOFOLLOW) < 0 ? -errno : 0;
 }
 
 int limit_groups_delegate(const KeptSandbox *sandbox, uid_t id) {
@@ -200,8 +211,7 @@ int limit_groups_delegate(const KeptSandbox *sandbox, uid_t id) {
                 if (r < 0)
                         return r;
         }
-        const LimitGroup *cpu = &sandbox->limits[CONTROLLER_CPU];
-        return cpu->folder < 0 ? 0 : delegate_cpu(cpu, id);
+        return sandbox->limits[CONTROLLER_CPU].folder < 0 ? 0 : delegate_cpu(sandbox, id);
 }
 
 void limit_groups_let_end(const KeptSandbox *sandbox) {
@@ -209,7 +219,10 @@ void limit_groups_let_end(const KeptSandbox *sandbox) {
         if (group->folder < 0)
                 return;
         (void) cgroup_write(group->folder, group->is_v2 ? "cpu.max" : "cpu.cfs_quota_us", group->is_v2 ? "max" : "-1");
-        (void) set_number(group, group->is_v2 ? "cpu.weight" : "cpu.shares", group->is_v2 ? 10000 : 262144);
+        if (group->is_v2)
+                (void) weigh_cpu(sandbox, 10000);
+        else
+                (void) set_number(group, "cpu.shares", 262144);
 }
 
 void limit_groups_remove(KeptSandbox *sandbox) {
