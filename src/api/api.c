@@ -164,6 +164,7 @@ SandboxRules api_sandbox_rules(const Api *api) {
                 .allow_unenforced = api->limits.allow_unenforced,
                 .default_idle_ttl = api->limits.default_idle_ttl,
                 .max_lifetime = api->limits.max_lifetime,
+                .sources = api->options.sources,
         };
 }
 

@@ -25,6 +25,7 @@
 
 typedef struct Api Api;
 typedef struct MethodTable MethodTable;
+typedef struct SourceRules SourceRules;
 
 /* What GetInfo reports and, where it is for the api to do so, what is enforced here. 0: no limit. */
 typedef struct ApiLimits {
@@ -57,7 +58,8 @@ typedef struct ApiOptions {
         const char *version;
         uid_t uid; /* the daemon's */
         bool has_group;
-        gid_t group; /* whose members may call */
+        gid_t group;                /* whose members may call */
+        const SourceRules *sources; /* as long as it; NULL: no files of the host are for sandboxes */
         ApiLimits limits;
 } ApiOptions;
 

@@ -48,6 +48,7 @@ static void create_sandbox(Call *call, const uint8_t *bytes, size_t len, void *c
 
         check_new_id(&request, "sandbox_id", message->sandbox_id);
         check_request_id(&request, message->request_id);
+        rules.owner = request.caller.name;
         above = violations_enter(&request.violations, "spec");
         r = sandbox_spec_create(message->spec, &rules, &request.violations, &spec);
         violations_leave(&request.violations, above);

@@ -12,6 +12,7 @@
 
 #include "api/limits.h"
 #include "api/process-rules.h"
+#include "api/spec-mounts.h"
 #include "api/times.h"
 #include "base/clock.h"
 #include "base/strings.h"
@@ -66,9 +67,7 @@ static void check_workspace(const Hutch__V1__Workspace *workspace, Violations *v
 
         above = violations_enter(violations, "workspace");
         check_path(workspace->target, "target", false, violations);
-        if (*workspace->source)
-                violations_add(violations, "source", REASON_FEATURE_UNSUPPORTED, "this daemon mounts no folders");
-        else if (workspace->read_only)
+        if (!*workspace->source && workspace->read_only)
                 violations_add(violations, "read_only", REASON_FIELD_INVALID, "it has a meaning only with a source");
         violations_leave(violations, above);
 }
@@ -80,7 +79,6 @@ static void refuse_unsupported(const Message *message, Violations *violations) {
                 bool used;
         } features[] = {
                 { "image", *message->image && !str_equal(message->image, IMAGE_DEFAULT) },
-                { "mounts", message->n_mounts > 0 },
                 { "copies", message->n_copies > 0 },
                 { "tools", message->n_tools > 0 },
                 { "companions", message->n_companions > 0 },
@@ -150,6 +148,7 @@ static void check(const Message *message, const SandboxRules *rules, Violations 
         check_path(message->working_directory, "working_directory", true, violations);
         check_user(message->user, "user", violations);
         check_workspace(message->workspace, violations);
+        spec_mounts_check(message, rules, violations);
         sandbox_spec_check_update(message, ~0U, rules, violations);
         check_arguments_size(message->command, message->n_command, env, message->n_env, violations);
         refuse_unsupported(message, violations);
@@ -189,6 +188,9 @@ static int build(const Message *message, const StoredSpec *stored, SandboxSpec *
         spec->workspace = path_or(message->workspace ? message->workspace->target : "", PATH_WORKSPACE);
         if (!spec->workspace)
                 return -EBADMSG;
+        r = spec_mounts_build(message, spec);
+        if (r < 0)
+                return r;
         spec->working_directory = path_or(message->working_directory, spec->workspace);
         if (!spec->working_directory)
                 return -EBADMSG;

@@ -16,6 +16,7 @@
  * (runtime, idle_ttl, and max_lifetime where there is a cap): a sandbox does not change when the settings do. */
 
 typedef struct Runtime Runtime;
+typedef struct SourceRules SourceRules;
 typedef struct Hutch__V1__SandboxSpec Hutch__V1__SandboxSpec;
 
 /* The operator's settings. */
@@ -23,8 +24,10 @@ typedef struct SandboxRules {
         Runtime *const *runtimes; /* the default one first; ends with NULL */
         LimitCaps caps;
         bool allow_unenforced;
-        uint64_t default_idle_ttl; /* nanoseconds */
-        uint64_t max_lifetime;     /* nanoseconds; 0: for ever */
+        uint64_t default_idle_ttl;  /* nanoseconds */
+        uint64_t max_lifetime;      /* nanoseconds; 0: for ever */
+        const SourceRules *sources; /* what of the host may be had; NULL: nothing */
+        const char *owner;          /* who creates sandboxes by them; NULL: nobody */
 } SandboxRules;
 
 /* Makes the spec of a new sandbox; @message NULL: all defaults. What is wrong is added to @violations, which are where

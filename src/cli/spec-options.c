@@ -211,13 +211,17 @@ int environment_from_arguments(const Arguments *arguments, char ***ret_env, Hutc
 
 /* ---- Mounts ---- */
 
-/* Adds a folder or file of this machine; a path that is not absolute begins here. */
+/* The path of a folder or file of this machine; one that is not absolute begins here. */
+static const char *absolute_source(const char *source, char here[static PATH_MAX]) {
+        return source[0] != '/' && source[0] != '~' && realpath(source, here) ? here : source;
+}
+
 static int add_mount(ProtobufCMessage *spec, const char *path, const char *source, const char *target, bool writable,
                      HutchError *err) {
         _cleanup_(string_builder_clear) StringBuilder json = {};
         char here[PATH_MAX];
-        bool relative = source[0] != '/' && source[0] != '~' && realpath(source, here);
-        _cleanup_free_ char *quoted_source = json_quote(relative ? here : source), *quoted_target = json_quote(target);
+        _cleanup_free_ char *quoted_source = json_quote(absolute_source(source, here)),
+                            *quoted_target = json_quote(target);
 
         string_builder_appendf(&json, "{\"source\": %s, \"target\": %s, \"writable\": %s}", quoted_source,
                                quoted_target, writable ? "true" : "false");
@@ -266,6 +270,13 @@ static int apply_mount(ProtobufCMessage *spec, const char *path, const char *val
         return add_mount(spec, path, source, target, writable, err);
 }
 
+/* A folder of this machine. */
+static int apply_workspace(ProtobufCMessage *spec, const char *path, const char *value, HutchError *err) {
+        char here[PATH_MAX];
+
+        return message_set(spec, path, absolute_source(value, here), err);
+}
+
 /* ---- All of them ---- */
 
 #define FIELD(path, apply) (&(const SpecField){ path, apply })
@@ -296,6 +307,8 @@ const Option spec_options[] = {
           FIELD("mounts", apply_volume) },
         { "mount", 0, "type=bind,src=PATH,dst=PATH", .help = "the same, in words; ,ro makes it read-only", 0,
           FIELD("mounts", apply_mount) },
+        { "workspace", 0, "SOURCE", .help = "a folder of this machine as its workspace", COMPLETES_FILES,
+          FIELD("workspace.source", apply_workspace) },
         { "label", 'l', "NAME[=VALUE]", .help = "a label to find it by", 0, FIELD("labels", apply_label) },
         { "idle-ttl", 0, "DURATION", .help = "stop it when it was idle for that long; 0: never", 0,
           FIELD("idle_ttl", message_set) },

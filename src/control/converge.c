@@ -24,7 +24,11 @@ RuntimeSandbox *sandbox_remote(Sandbox *sandbox) {
 }
 
 static void start(Sandbox *sandbox) {
-        const RuntimeSpec spec = { .spec = sandbox->record.spec, .uid_slot = sandbox->record.uid_slot };
+        const RuntimeSpec spec = {
+                .spec = sandbox->record.spec,
+                .uid_slot = sandbox->record.uid_slot,
+                .owner = sandbox->record.owner,
+        };
 
         FAILPOINT("control.converge.start");
         sandbox->operation = OPERATION_START;

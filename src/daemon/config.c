@@ -20,6 +20,7 @@
 
 typedef enum ConfigType {
         CONFIG_TEXT,
+        CONFIG_FOLDERS, /* a list of absolute paths: [/srv, /home] */
         CONFIG_BOOL,
         CONFIG_COUNT,
         CONFIG_SIZE,     /* bytes: "64MiB" */
@@ -101,6 +102,18 @@ static const ConfigKey keys[] = {
         { "caps.exec_timeout", CONFIG_DURATION, KEY(cap_exec_timeout), "0", .max = 3650 * 86400 * NSEC_PER_SEC,
           .about = "The longest that any command may run." },
 
+        { "sources.read", CONFIG_FOLDERS, KEY(source_read), NULL, .fixed = true,
+          .about = "Folders of this host from which callers may mount and copy into their sandboxes, as a list. "
+                   "Whoever may\n"
+                   "call gets at everything in them, whatever its modes say. The daemon's own folders are never among "
+                   "it.\n"
+                   "Default: [/], which is what the daemon's user may read, for an ordinary user's daemon without a\n"
+                   "socket_group; [] for others." },
+        { "sources.write", CONFIG_FOLDERS, KEY(source_write), NULL, .fixed = true,
+          .about = "The same for mounts that sandboxes may write to. They write as the owner of what is mounted; what "
+                   "is\n"
+                   "root's is never written to by sandboxes of root's daemon. Default: as that of sources.read." },
+
         { "native.keeper", CONFIG_TEXT, KEY(keeper), NULL, .fixed = true,
           .about = "The program hutch-keeper, which hutchd reads once, at its start. Default: beside hutchd, or where "
                    "it was "
@@ -168,7 +181,21 @@ static bool parse_size(const char *text, uint64_t *ret_size) {
         return true;
 }
 
-/* Sets what @key is for from @text. Returns what is wrong with it, NULL for nothing. */
+/* Adds to a list that ends with NULL. */
+static const char *add_folder(char ***list, const char *text) {
+        size_t n = 0;
+
+        if (text[0] != '/')
+                return "is no absolute path";
+        while (*list && (*list)[n])
+                n++;
+        *list = xreallocarray(*list, n + 2, sizeof(char *));
+        (*list)[n] = xstrdup(text);
+        (*list)[n + 1] = NULL;
+        return NULL;
+}
+
+/* Sets what @key is for from @text, or adds that to a list. Returns what is wrong with it, NULL for nothing. */
 static const char *set_value(Config *config, const ConfigKey *key, const char *text) {
         void *field = config_field(config, key);
         const char *end;
@@ -182,6 +209,8 @@ static const char *set_value(Config *config, const ConfigKey *key, const char *t
                 free(*(char **) field);
                 *(char **) field = xstrdup(text);
                 return NULL;
+        case CONFIG_FOLDERS:
+                return add_folder(field, text);
         case CONFIG_BOOL:
                 if (!str_equal(text, "true") && !str_equal(text, "false"))
                         return "is neither true nor false";
@@ -237,6 +266,8 @@ void config_clear(Config *config) {
         for (size_t i = 0; i < N_KEYS; i++)
                 if (keys[i].type == CONFIG_TEXT)
                         free(*(char **) config_field(config, &keys[i]));
+                else if (keys[i].type == CONFIG_FOLDERS)
+                        (void) strv_free(*(char ***) config_field(config, &keys[i]));
         *config = (Config){};
 }
 
@@ -256,6 +287,7 @@ typedef struct Reader {
         char section[128]; /* empty: none */
         char key[128];     /* whose value comes next; empty: a key comes next */
         unsigned depth;
+        bool in_list;
         bool seen[N_KEYS];
         StringBuilder problems;
 } Reader;
@@ -275,7 +307,7 @@ static void read_value(Reader *reader, const yaml_mark_t *mark, const char *text
                 problem(reader, mark, reader->key, is_section(reader->key) ? "is a section of keys" : "is no key");
                 return;
         }
-        if (reader->seen[key - keys]) {
+        if (reader->seen[key - keys] && !reader->in_list) {
                 problem(reader, mark, key->name, "is there twice");
                 return;
         }
@@ -302,7 +334,8 @@ static void read_scalar(Reader *reader, const yaml_event_t *event) {
         }
         if (reader->key[0] != '\0') {
                 read_value(reader, &event->start_mark, text);
-                reader->key[0] = '\0';
+                if (!reader->in_list)
+                        reader->key[0] = '\0';
                 return;
         }
 
@@ -313,6 +346,10 @@ static void read_scalar(Reader *reader, const yaml_event_t *event) {
 }
 
 static void read_mapping(Reader *reader, const yaml_event_t *event) {
+        if (reader->in_list) {
+                problem(reader, &event->start_mark, reader->key, "has something else than paths in it");
+                reader->in_list = false;
+        }
         if (++reader->depth == 1)
                 return;
 
@@ -322,6 +359,24 @@ static void read_mapping(Reader *reader, const yaml_event_t *event) {
         } else
                 snprintf(reader->section, sizeof(reader->section), "%s", reader->key);
         reader->key[0] = '\0';
+}
+
+/* Begins the list that is the value of a key; others have a single one. */
+static bool read_list(Reader *reader, const yaml_event_t *event) {
+        const ConfigKey *key = find_key(reader->key);
+
+        if (!key || key->type != CONFIG_FOLDERS || reader->in_list) {
+                problem(reader, &event->start_mark, reader->key[0] ? reader->key : "this", "is not a single value");
+                return false;
+        }
+        if (reader->seen[key - keys]) {
+                problem(reader, &event->start_mark, key->name, "is there twice");
+                return false;
+        }
+
+        reader->seen[key - keys] = reader->in_list = true;
+        *(char ***) config_field(reader->config, key) = new0(char *, 1);
+        return true;
 }
 
 /* Takes one event of the parser. Returns false at the end. */
@@ -338,6 +393,11 @@ static bool read_event(Reader *reader, const yaml_event_t *event) {
                 reader->section[0] = reader->key[0] = '\0';
                 return true;
         case YAML_SEQUENCE_START_EVENT:
+                return read_list(reader, event);
+        case YAML_SEQUENCE_END_EVENT:
+                reader->in_list = false;
+                reader->key[0] = '\0';
+                return true;
         case YAML_ALIAS_EVENT:
                 problem(reader, &event->start_mark, reader->key[0] ? reader->key : "this", "is not a single value");
                 return false;
@@ -427,8 +487,18 @@ void config_print_reference(FILE *file) {
         }
 }
 
+static bool same_list(char **a, char **b) {
+        if (!a || !b)
+                return a == b;
+        while (*a && str_equal(*a, *b))
+                a++, b++;
+        return str_equal(*a, *b);
+}
+
 /* Tells whether @a and @b have the same value for @key. */
 static bool same_value(const Config *a, const Config *b, const ConfigKey *key) {
+        if (key->type == CONFIG_FOLDERS)
+                return same_list(*(char ***) config_field(a, key), *(char ***) config_field(b, key));
         if (key->type == CONFIG_TEXT)
                 return str_equal(*(char **) config_field(a, key), *(char **) config_field(b, key));
 

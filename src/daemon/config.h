@@ -48,6 +48,9 @@ typedef struct Config {
         uint64_t cap_exec_timeout;
         bool allow_unenforced_limits;
 
+        char **source_read;  /* folders, ends with NULL; NULL: by the user */
+        char **source_write; /* the same */
+
         char *keeper; /* NULL: beside hutchd, or where it is installed */
 } Config;
 

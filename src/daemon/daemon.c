@@ -26,6 +26,7 @@
 #include "control/control.h"
 #include "daemon/instance-lock.h"
 #include "daemon/systemd.h"
+#include "policy/sources.h"
 #include "rpc/channel-hub.h"
 #include "rpc/health.h"
 #include "rpc/method-table.h"
@@ -45,6 +46,7 @@ typedef struct Daemon {
         gid_t group;
         char *socket;
         char *state;
+        SourceRules sources;
         int lock;
 
         Store *store;
@@ -351,6 +353,42 @@ static int open_state(Daemon *daemon, HutchError *err) {
         return r < 0 ? r : load_instance_id(daemon, err);
 }
 
+static char **copy_list(char **list) {
+        size_t n = 0;
+        char **copy;
+
+        while (list[n])
+                n++;
+        copy = new0(char *, n + 1);
+        while (n-- > 0)
+                copy[n] = xstrdup(list[n]);
+        return copy;
+}
+
+/* @path without links on the way to its last name. */
+static char *real_path(const char *path) {
+        const char *name = strrchr(path, '/');
+        _cleanup_free_ char *folder = xstrndup(path, (size_t) (name - path)), *real = realpath(folder, NULL);
+        char *whole;
+
+        if (asprintf(&whole, "%s%s", real ? real : folder, name) < 0)
+                abort();
+        return whole;
+}
+
+static void make_source_rules(Daemon *daemon) {
+        static char *everything[] = { (char *) "/", NULL }, *nothing[] = { NULL };
+        char **standard = geteuid() != 0 && !daemon->has_group ? everything : nothing;
+
+        daemon->sources = (SourceRules){
+                .read = copy_list(daemon->config->source_read ? daemon->config->source_read : standard),
+                .write = copy_list(daemon->config->source_write ? daemon->config->source_write : standard),
+                .own = new0(char *, 3),
+        };
+        daemon->sources.own[0] = real_path(daemon->state);
+        daemon->sources.own[1] = real_path(daemon->socket);
+}
+
 static int make_runtime(Daemon *daemon, HutchError *err) {
         _cleanup_free_ char *keeper = daemon->config->keeper ? xstrdup(daemon->config->keeper)
                                                              : program_find("hutch-keeper", HUTCH_LIBEXECDIR);
@@ -371,6 +409,7 @@ static int make_runtime(Daemon *daemon, HutchError *err) {
                                           .keeper_program = keeper,
                                           .instance_id = daemon->instance_id,
                                           .uid_ranges = geteuid() == 0,
+                                          .sources = &daemon->sources,
                                   },
                                   &daemon->runtimes[0], err);
 }
@@ -396,6 +435,7 @@ static int make_control(Daemon *daemon, HutchError *err) {
                 .uid = geteuid(),
                 .has_group = daemon->has_group,
                 .group = daemon->group,
+                .sources = &daemon->sources,
                 .limits = api_limits(daemon->config),
         });
         return 0;
@@ -502,6 +542,8 @@ static int begin(Daemon *daemon, HutchError *err) {
         if (r == 0)
                 r = open_state(daemon, err);
         if (r == 0)
+                make_source_rules(daemon);
+        if (r == 0)
                 r = make_runtime(daemon, err);
         if (r == 0)
                 r = make_control(daemon, err);
@@ -545,6 +587,7 @@ int daemon_run(Config *config, const DaemonOptions *options, HutchError *err) {
         (void) fd_close(daemon->lock);
         free(daemon->socket);
         free(daemon->state);
+        source_rules_clear(&daemon->sources);
         free(daemon->instance_id);
         free(daemon);
         log_info("ended");

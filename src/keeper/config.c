@@ -88,6 +88,19 @@ static bool filter_is_possible(const ProtobufCBinaryData *bytes) {
         return bytes->len % sizeof(struct sock_filter) == 0 && bytes->len / sizeof(struct sock_filter) <= BPF_MAXINSNS;
 }
 
+static int check_mounts(const ConfigMessage *message, HutchError *err) {
+        if (message->n_mounts > MOUNTS_MAX)
+                return refuse(err, "there are too many mounts");
+        for (size_t i = 0; i < message->n_mounts; i++) {
+                int flags = fcntl(SOURCES_FD + (int) i, F_GETFL);
+                if (flags < 0 || !(flags & O_PATH))
+                        return refuse(err, "a mount has no descriptor");
+                if (!path_is_plain(message->mounts[i]->source) || !path_is_plain(message->mounts[i]->target))
+                        return refuse(err, "a mount's path is not absolute and plain");
+        }
+        return 0;
+}
+
 static int check(const ConfigMessage *message, HutchError *err) {
         const char *controllers[N_CONTROLLERS];
         if (message->sandbox_id[0] == '\0' || strlen(message->sandbox_id) > ID_MAX || strchr(message->sandbox_id, '/'))
@@ -105,15 +118,15 @@ static int check(const ConfigMessage *message, HutchError *err) {
         if (message->subordinate_ids ? !subordinate_ids_are_valid(message)
                                      : !uid_range_is_valid(message->uid_base, message->uid_count))
                 return refuse(err, "the range of uids is none");
-        if (message->n_layers > 0 || message->n_mounts > 0)
-                return error_set(err, -EOPNOTSUPP, "FEATURE_UNSUPPORTED", "layers and mounts are not supported");
+        if (message->n_layers > 0)
+                return error_set(err, -EOPNOTSUPP, "FEATURE_UNSUPPORTED", "layers are not supported");
         if (message->start_timeout &&
             (message->start_timeout->seconds < 0 || message->start_timeout->seconds > START_TIMEOUT_MAX_SECONDS ||
              message->start_timeout->nanos < 0 || message->start_timeout->nanos >= (int32_t) NSEC_PER_SEC))
                 return refuse(err, "the time for starting is out of range");
         if (!filter_is_possible(&message->seccomp_filter) || !filter_is_possible(&message->keeper_filter))
                 return refuse(err, "the filter is none");
-        return 0;
+        return check_mounts(message, err);
 }
 
 /* Where hutchd has its sandboxes/ID there is images/ beside sandboxes/. */
@@ -191,6 +204,15 @@ static KeeperConfig *config_new(const ConfigMessage *message) {
                 config->read_only_root = limits->read_only_root;
                 config->tmp_noexec = limits->tmp_noexec;
         }
+        config->mounts = new0(KeptMount, message->n_mounts + 1);
+        for (; config->n_mounts < message->n_mounts; config->n_mounts++)
+                config->mounts[config->n_mounts] = (KeptMount){
+                        .source = xstrdup(message->mounts[config->n_mounts]->source),
+                        .target = xstrdup(message->mounts[config->n_mounts]->target),
+                        .writable = message->mounts[config->n_mounts]->writable,
+                        .group = message->mounts[config->n_mounts]->group,
+                        .fd = SOURCES_FD + (int) config->n_mounts,
+                };
         config->filter = filter_of(&message->seccomp_filter);
         config->keeper_filter = filter_of(&message->keeper_filter);
         return config;
@@ -236,6 +258,11 @@ int keeper_config_read(int fd, KeeperConfig **ret_config, HutchError *err) {
         return 0;
 }
 
+void keeper_config_close_sources(KeeperConfig *config) {
+        for (size_t i = 0; i < config->n_mounts; i++)
+                config->mounts[i].fd = fd_close(config->mounts[i].fd);
+}
+
 KeeperConfig *keeper_config_free(KeeperConfig *config) {
         if (!config)
                 return NULL;
@@ -246,6 +273,11 @@ KeeperConfig *keeper_config_free(KeeperConfig *config) {
         for (int i = 0; i < N_CONTROLLERS; i++)
                 free(config->controllers[i]);
         free(config->workspace);
+        for (size_t i = 0; i < config->n_mounts; i++) {
+                free(config->mounts[i].source);
+                free(config->mounts[i].target);
+        }
+        free(config->mounts);
         id_map_clear(&config->subordinate_ids);
         free(config->filter.instructions);
         free(config->keeper_filter.instructions);

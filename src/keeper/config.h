@@ -3,7 +3,9 @@
 
 #include <linux/filter.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/error.h"
 #include "base/id-map.h"
@@ -12,10 +14,12 @@
 /* What a keeper is told at its start: hutch.keeper.v1.KeeperConfig in a sealed memfd.
  *
  * hutchd has checked all of it. What the keeper's safety depends on is checked again: that nobody can change it any
- * more, its size, that paths are absolute and plain, that the range of uids is one, that filters may be some. What
- * this keeper cannot do yet (layers, mounts) is refused. */
+ * more, its size, that paths are absolute and plain, that the range of uids is one, that filters may be some, that there
+ * are descriptors of what is mounted. What this keeper cannot do yet (layers) is refused. */
 
 #define KEEPER_CONFIG_SIZE_MAX (1024 * 1024)
+#define SOURCES_FD 5 /* the first of the descriptors of what is mounted */
+#define MOUNTS_MAX 128
 #define PATH_LEN_MAX 4000 /* of those in it; leaves room for the names that are put behind it */
 
 /* What enforces limits, in the order in which processes come under it. CPU is last: whoever has used up its share may
@@ -33,6 +37,15 @@ typedef struct Filter {
         struct sock_filter *instructions; /* NULL: none */
         uint16_t len;
 } Filter;
+
+/* A folder or file of the host, to be mounted. */
+typedef struct KeptMount {
+        char *source; /* the path of what the descriptor is */
+        char *target;
+        bool writable;
+        gid_t group; /* on the host, of what is made there */
+        int fd;      /* with O_PATH */
+} KeptMount;
 
 typedef struct KeeperConfig {
         char *sandbox_id;
@@ -58,6 +71,8 @@ typedef struct KeeperConfig {
         uint32_t disk_project; /* that its files belong to; 0: there are no quotas */
         bool read_only_root;
         bool tmp_noexec;
+        KeptMount *mounts;
+        size_t n_mounts;
         Filter filter;        /* of all processes inside */
         Filter keeper_filter; /* of the keeper */
 } KeeperConfig;
@@ -75,6 +90,9 @@ void keeper_config_set_subordinate_ids(KeeperConfig *config, uint32_t first_uid,
 
 /* Reads the configuration from @fd, which stays open. The caller frees it. */
 int keeper_config_read(int fd, KeeperConfig **ret_config, HutchError *err) __attribute__((nonnull(2)));
+
+/* Closes the descriptors of what is mounted: once the sandbox stands they are of no use. */
+void keeper_config_close_sources(KeeperConfig *config) __attribute__((nonnull));
 
 /* Frees @config, which may be NULL. Returns NULL. */
 KeeperConfig *keeper_config_free(KeeperConfig *config);

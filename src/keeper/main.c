@@ -128,6 +128,7 @@ static int program_run(Program *program, HutchError *err) {
                 return r;
 
         (void) close(CONFIG_FD);
+        (void) close_range(SOURCES_FD + (unsigned) config->n_mounts, ~0U, 0);
         rootless_settle(config);
         r = keyring_leave();
         if (r < 0)
@@ -145,6 +146,7 @@ static int program_run(Program *program, HutchError *err) {
                 return r;
 
         keeper_build(&program->keeper);
+        keeper_config_close_sources(config);
         if (program->keeper.state == KEEPER_FAILED) {
                 program->failed_alarm = alarm_new(&program->loop, on_failed_alarm, program);
                 alarm_set(program->failed_alarm, NSEC_PER_SEC);
@@ -165,7 +167,7 @@ static void prepare_process(void) {
         (void) !chdir("/");
         (void) fcntl(CONFIG_FD, F_SETFD, FD_CLOEXEC);
         (void) fcntl(SOCKET_FD, F_SETFD, FD_CLOEXEC);
-        (void) close_range(SOCKET_FD + 1, ~0U, 0);
+        (void) close_range(SOURCES_FD, ~0U, CLOSE_RANGE_CLOEXEC);
 }
 
 static int keep(void) {

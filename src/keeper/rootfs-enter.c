@@ -22,6 +22,7 @@
 
 #include "base/fd.h"
 #include "keeper/fd-pass.h"
+#include "keeper/mounts.h"
 #include "keeper/rootfs-parts.h"
 #include "keeper/rootless.h"
 
@@ -31,8 +32,7 @@
 #define EMPTY_PATHS (MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH)
 #define TERMINALS_MAX "64" /* of the host's, which all sandboxes have together: 4096, less 1024 for itself */
 
-/* Opens what @path names below @folder, without following links anywhere on the way. */
-static int open_below(int folder, const char *path, int *ret_fd) {
+int open_below(int folder, const char *path, int *ret_fd) {
         struct open_how how = {
                 .flags = O_PATH | O_CLOEXEC,
                 .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS,
@@ -397,12 +397,12 @@ static int mount_tmp(const KeeperConfig *config, int root) {
         return mount_on_itself(root, "tmp", attributes);
 }
 
-static int make_read_only(int root) {
-        int r = mount_on_itself(root, "var/tmp", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
-        if (r < 0)
-                return r;
+static int make_read_only(int root, int home) {
         struct mount_attr attr = { .attr_set = MOUNT_ATTR_RDONLY };
-        return mount_setattr(root, "", AT_EMPTY_PATH, &attr, sizeof(attr)) < 0 ? -errno : 0;
+        if (mount_setattr(root, "", AT_EMPTY_PATH, &attr, sizeof(attr)) < 0 ||
+            mount_setattr(home, "", AT_EMPTY_PATH, &attr, sizeof(attr)) < 0)
+                return -errno;
+        return 0;
 }
 
 static int become_root(int root) {
@@ -437,7 +437,7 @@ int rootfs_receive(Rootfs *rootfs, int socket) {
         if (state < 0)
                 return -errno;
         rootfs->folder = openat(state, "fs", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        return rootfs->folder < 0 ? -errno : 0;
+        return rootfs->folder < 0 ? -errno : mounts_find(config, rootfs->trees);
 }
 
 int rootfs_open_message_queues(int *ret_tree) {
@@ -451,7 +451,7 @@ int rootfs_open_message_queues(int *ret_tree) {
 
 int rootfs_enter(Rootfs *rootfs, const char **ret_what) {
         const KeeperConfig *config = rootfs->config;
-        _cleanup_close_ int root = -1;
+        _cleanup_close_ int root = -1, home = -1;
 
         *ret_what = "the folders of its user";
         int r = config->subordinate_ids.uids.n > 0 ? rootless_give_folders(rootfs->folder) : 0;
@@ -492,15 +492,25 @@ int rootfs_enter(Rootfs *rootfs, const char **ret_what) {
         if (r < 0)
                 return r;
         *ret_what = "/home/agent";
-        r = mount_kept(rootfs->folder, "home", config->read_only_root ? MOUNT_ATTR_RDONLY : 0, root, "home/agent");
+        r = mount_kept(rootfs->folder, "home", 0, root, "home/agent");
+        if (r >= 0)
+                r = open_below(root, "home/agent", &home);
         if (r < 0)
                 return r;
         *ret_what = "the workspace";
         r = mount_kept(rootfs->folder, "workspace", 0, root, config->workspace + 1);
         if (r < 0)
                 return r;
+        *ret_what = "/var/tmp";
+        r = config->read_only_root ? mount_on_itself(root, "var/tmp", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV) : 0;
+        if (r < 0)
+                return r;
+        *ret_what = rootfs->what;
+        r = mounts_attach(config, rootfs->trees, root, rootfs->what, sizeof(rootfs->what));
+        if (r < 0)
+                return r;
         *ret_what = "the read-only root";
-        r = config->read_only_root ? make_read_only(root) : 0;
+        r = config->read_only_root ? make_read_only(root, home) : 0;
         if (r < 0)
                 return r;
         *ret_what = "the root";

@@ -19,6 +19,7 @@
 #include "base/project-quota.h"
 #include "keeper/fd-pass.h"
 #include "keeper/host-image.h"
+#include "keeper/mounts.h"
 #include "keeper/remove.h"
 #include "keeper/rootfs-parts.h"
 #include "keeper/rootless.h"
@@ -28,7 +29,10 @@ int rootfs_new(const KeeperConfig *config, Rootfs **ret_rootfs, HutchError *err)
         rootfs->config = config;
         rootfs->image = rootfs->folder = -1;
         rootfs->host_files = host_files_find();
-        int r = host_image_find(config->image_folder, rootfs->host_files, &rootfs->image_path, err);
+        rootfs->trees = new0(int, config->n_mounts + 1);
+        int r = mounts_open_trees(config, rootfs->trees, err);
+        if (r >= 0)
+                r = host_image_find(config->image_folder, rootfs->host_files, &rootfs->image_path, err);
         if (r < 0)
                 return r;
         *ret_rootfs = TAKE_PTR(rootfs);
@@ -42,6 +46,9 @@ Rootfs *rootfs_free(Rootfs *rootfs) {
         free(rootfs->image_path);
         fd_close(rootfs->image);
         fd_close(rootfs->folder);
+        for (size_t i = 0; i < rootfs->config->n_mounts; i++)
+                fd_close(rootfs->trees[i]);
+        free(rootfs->trees);
         free(rootfs);
         return NULL;
 }

@@ -45,6 +45,10 @@ static int fail(const KeeperConfig *config, HutchError *err, int r, const char *
                         "the sandbox cannot be built: %s: %s; 'hutch doctor' tells whether this host restricts "
                         "the user namespaces of ordinary users, and what to do",
                         what, strerror(-r));
+        if (r == -ELOOP || r == -ESTALE)
+                return error_set(err, r, r == -ELOOP ? "SYMLINK_LOOP" : "SOURCE_INVALID",
+                                 "the sandbox cannot be built: %s: %s", what,
+                                 r == -ELOOP ? "a symlink is on the way to it" : "its source was replaced meanwhile");
         return error_set(err, r,
                          r == -ENOMEM || r == -EAGAIN || r == -ENOSPC || r == -EMFILE ? "HOST_EXHAUSTED" : "INTERNAL",
                          "the sandbox cannot be built: %s: %s", what, strerror(-r));

@@ -32,6 +32,11 @@ SandboxSpec *sandbox_spec_unref(SandboxSpec *spec) {
         strv_free(spec->command);
         env_variables_free(spec->env, spec->n_env);
         labels_free(spec->labels, spec->n_labels);
+        for (size_t i = 0; i < spec->n_mounts; i++) {
+                free(spec->mounts[i].source);
+                free(spec->mounts[i].target);
+        }
+        free(spec->mounts);
         free(spec->image);
         free(spec->runtime);
         free(spec->user);

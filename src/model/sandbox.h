@@ -51,6 +51,13 @@ typedef struct SandboxLimits {
         bool no_network;
 } SandboxLimits;
 
+/* A folder or file of the host inside a sandbox. */
+typedef struct SandboxMount {
+        char *source; /* as the caller named it */
+        char *target;
+        bool writable;
+} SandboxMount;
+
 /* What a sandbox is made of. Shared by reference; its texts are its own. */
 typedef struct SandboxSpec {
         unsigned n_refs;
@@ -72,6 +79,8 @@ typedef struct SandboxSpec {
         size_t n_env;
         Label *labels;
         size_t n_labels;
+        SandboxMount *mounts; /* outer targets first */
+        size_t n_mounts;
         SandboxLimits limits;
         uint64_t idle_ttl;     /* nanoseconds; 0: for ever */
         uint64_t max_lifetime; /* nanoseconds; 0: for ever */

@@ -69,6 +69,7 @@ typedef struct RuntimeEvents {
 typedef struct RuntimeSpec {
         const SandboxSpec *spec;
         uint32_t uid_slot;
+        const char *owner; /* whose home "~/" is */
 } RuntimeSpec;
 
 /* What to start an exec from. Borrowed for the verb. */

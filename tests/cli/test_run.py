@@ -68,8 +68,8 @@ def test_a_command_that_does_not_read_its_input_ends(hutch):
         (["--profile", "none-such", "true"], 125, "hutch info"),
         (["--runtime", "none-such", "true"], 125, "hutch info"),
         (["--image", "none-such", "true"], 125, "image"),
-        (["-v", "/etc:/x:ro", "true"], 125, "mounts"),
-        (["--mount", "type=bind,src=/etc,dst=/x,ro", "true"], 125, "mounts"),
+        (["-v", "/etc:/x:ro", "true"], 125, "sources.read"),
+        (["--mount", "type=bind,src=/etc,dst=/x", "true"], 125, "sources.write"),
     ],
 )
 def test_exit_codes_tell_who_failed(hutch, words, code, err):

@@ -133,7 +133,6 @@ def test_create_tells_every_violation_at_once(daemon):
 
 UNSUPPORTED = {
     "image": {"image": "debian:12"},
-    "mounts": {"mounts": [{"source": "/srv", "target": "/srv"}]},
     "copies": {"copies": [{"source": "/srv", "target": "/srv"}]},
     "tools": {"tools": ["git"]},
     "companions": {"companions": [{"name": "db", "image": "x"}]},
@@ -145,7 +144,6 @@ UNSUPPORTED = {
     "providers": {"providers": ["a"]},
     "snapshot": {"snapshot": "a"},
     "env": {"env": {"A": "secret://name"}},
-    "workspace": {"workspace": {"source": "/srv"}},
 }
 
 

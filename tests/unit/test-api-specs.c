@@ -177,16 +177,11 @@ static void every_violation_is_told_at_once(void **state) {
 
 static void features_that_are_missing_are_refused(void **state) {
         Hutch__V1__SandboxSpec__EnvEntry env = HUTCH__V1__SANDBOX_SPEC__ENV_ENTRY__INIT, *envs[] = { &env };
-        Hutch__V1__Mount mount = HUTCH__V1__MOUNT__INIT, *mounts[] = { &mount };
         Message message = HUTCH__V1__SANDBOX_SPEC__INIT;
 
         message.image = (char *) "debian";
         assert_refused(&message, &rules, "FEATURE_UNSUPPORTED");
         message.image = (char *) "host";
-        message.n_mounts = 1;
-        message.mounts = mounts;
-        assert_refused(&message, &rules, "FEATURE_UNSUPPORTED");
-        message.n_mounts = 0;
         env.key = (char *) "TOKEN";
         env.value = (char *) "secret://token";
         message.n_env = 1;

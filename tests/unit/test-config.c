@@ -51,9 +51,16 @@ static void values_of_every_type_are_read(void **state) {
                                "  listing: 1MiB\n"
                                "sandboxes:\n"
                                "  allow_unenforced_limits: true\n"
-                               "  idle_ttl: 0\n",
+                               "  idle_ttl: 0\n"
+                               "sources:\n"
+                               "  read: [/srv, \"/home/a b\"]\n"
+                               "  write: []\n",
                                &err),
                          0);
+        assert_string_equal(config.source_read[0], "/srv");
+        assert_string_equal(config.source_read[1], "/home/a b");
+        assert_null(config.source_read[2]);
+        assert_null(config.source_write[0]);
         assert_string_equal(config.socket, "/tmp/a b.sock");
         assert_int_equal(config.shutdown_grace, 90 * NSEC_PER_SEC);
         assert_int_equal(config.log_level, LOG_LEVEL_DEBUG);
@@ -109,6 +116,11 @@ static void mistakes_are_told_with_their_line(void **state) {
                 { "socket: \"a\\0b\"\n", "contains NUL" },
                 { "\xff\xfe\xff", "this is no YAML" },
                 { "log:\n  level:\n    x: y\n", "log.level is no section" },
+                { "sources: { read: [/srv, home] }\n", "hutchd.yaml:1: sources.read is no absolute path" },
+                { "sources: { read: [/srv], read: [/srv] }\n", "sources.read is there twice" },
+                { "sources: { read: [[/srv]] }\n", "sources.read is not a single value" },
+                { "sources: { read: [{ a: b }] }\n", "sources.read has something else than paths in it" },
+                { "sources: [/srv]\n", "sources is not a single value" },
         };
 
         (void) state;

@@ -18,7 +18,7 @@
 #include "base/memory.h"
 #include "model/reason.h"
 
-#define FIRST_FREE_DESCRIPTOR 10 /* above those that a process is given */
+#define FIRST_DESCRIPTOR (STDERR_FILENO + 1) /* of those that a process is given */
 
 #ifndef P_PIDFD
 #define P_PIDFD 3
@@ -73,25 +73,43 @@ int child_process_adopt(uv_loop_t *loop, int pidfd, ChildEnded ended, void *user
         return 0;
 }
 
-/* Moves @fd out of the way of the descriptors that a process is given. */
-static int move_up(int fd, int *ret_fd) {
-        if (fd < 0)
-                return 0;
+/* Descriptors that are out of the way of those that a process is given. */
+typedef struct Moved {
+        int standard_error; /* -1: none */
+        int *descriptors;
+        size_t n;
+} Moved;
 
-        *ret_fd = fcntl(fd, F_DUPFD_CLOEXEC, FIRST_FREE_DESCRIPTOR);
-        return *ret_fd < 0 ? -errno : 0;
+static void moved_clear(Moved *moved) {
+        for (size_t i = 0; i < moved->n; i++)
+                fd_close(moved->descriptors[i]);
+        fd_close(moved->standard_error);
+        free(moved->descriptors);
 }
 
-static int prepare_files(posix_spawn_file_actions_t *files, const int moved[3]) {
+static int move_up(const ChildOptions *options, Moved *moved) {
+        moved->descriptors = new0(int, options->n_descriptors + 1);
+        for (; moved->n < options->n_descriptors; moved->n++) {
+                int fd = fcntl(options->descriptors[moved->n], F_DUPFD_CLOEXEC, CHILD_FREE_DESCRIPTOR);
+
+                if (fd < 0)
+                        return -errno;
+                moved->descriptors[moved->n] = fd;
+        }
+        if (options->standard_error >= 0)
+                moved->standard_error = fcntl(options->standard_error, F_DUPFD_CLOEXEC, CHILD_FREE_DESCRIPTOR);
+        return options->standard_error >= 0 && moved->standard_error < 0 ? -errno : 0;
+}
+
+static int prepare_files(posix_spawn_file_actions_t *files, const Moved *moved) {
         int r = posix_spawn_file_actions_addopen(files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
 
-        if (r == 0 && moved[2] >= 0)
-                r = posix_spawn_file_actions_adddup2(files, moved[2], STDOUT_FILENO);
-        if (r == 0 && moved[2] >= 0)
-                r = posix_spawn_file_actions_adddup2(files, moved[2], STDERR_FILENO);
-        for (int i = 0; r == 0 && i < 2; i++)
-                if (moved[i] >= 0)
-                        r = posix_spawn_file_actions_adddup2(files, moved[i], STDERR_FILENO + 1 + i);
+        if (r == 0 && moved->standard_error >= 0)
+                r = posix_spawn_file_actions_adddup2(files, moved->standard_error, STDOUT_FILENO);
+        if (r == 0 && moved->standard_error >= 0)
+                r = posix_spawn_file_actions_adddup2(files, moved->standard_error, STDERR_FILENO);
+        for (size_t i = 0; r == 0 && i < moved->n; i++)
+                r = posix_spawn_file_actions_adddup2(files, moved->descriptors[i], FIRST_DESCRIPTOR + (int) i);
         return -r;
 }
 
@@ -109,7 +127,7 @@ static int prepare_attributes(posix_spawnattr_t *attributes) {
         return -r;
 }
 
-static int spawn(const ChildOptions *options, const int moved[3], pid_t *ret_pid) {
+static int spawn(const ChildOptions *options, const Moved *moved, pid_t *ret_pid) {
         static char path[] = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
         char *environment[] = { path, NULL };
         posix_spawn_file_actions_t files;
@@ -134,17 +152,13 @@ static int spawn(const ChildOptions *options, const int moved[3], pid_t *ret_pid
 
 int child_process_spawn(uv_loop_t *loop, const ChildOptions *options, ChildEnded ended, void *user,
                         ChildProcess **ret_child, HutchError *err) {
-        _cleanup_close_ int first = -1, second = -1, standard_error = -1;
+        _cleanup_(moved_clear) Moved moved = { .standard_error = -1 };
         pid_t pid = 0;
         int r, pidfd;
 
-        r = move_up(options->descriptors[0], &first);
+        r = move_up(options, &moved);
         if (r == 0)
-                r = move_up(options->descriptors[1], &second);
-        if (r == 0)
-                r = move_up(options->standard_error, &standard_error);
-        if (r == 0)
-                r = spawn(options, (const int[]){ first, second, standard_error }, &pid);
+                r = spawn(options, &moved, &pid);
         if (r < 0)
                 return reason_set(err, r, REASON_RUNTIME_UNAVAILABLE, "cannot start '%s': %s", options->program,
                                   strerror(-r));

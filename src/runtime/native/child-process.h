@@ -2,6 +2,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <sys/types.h>
 #include <uv.h>
 
@@ -11,6 +12,8 @@
  * another. */
 
 typedef struct ChildProcess ChildProcess;
+
+#define CHILD_FREE_DESCRIPTOR 256 /* above those that a process is given: a program that is one of these must be */
 
 /* How a process ended. */
 typedef struct ChildEnd {
@@ -25,8 +28,9 @@ typedef void (*ChildEnded)(void *user, ChildEnd end);
 typedef struct ChildOptions {
         const char *program;
         char *const *argv;
-        int standard_error; /* also standard output; -1: those of the daemon */
-        int descriptors[2]; /* become 3 and 4; -1: none */
+        int standard_error;     /* also standard output; -1: those of the daemon */
+        const int *descriptors; /* become 3, 4 and so on, below CHILD_FREE_DESCRIPTOR */
+        size_t n_descriptors;
 } ChildOptions;
 
 /* Starts a process in a session of its own, with a clean environment and an empty standard input; it has no other

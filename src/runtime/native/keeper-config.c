@@ -27,9 +27,10 @@ static char *controller_folder(const NativeRuntime *runtime, int controller, con
         return path;
 }
 
-/* The ids of a sandbox of a daemon that is not root. */
-static void set_user_ids(const NativeRuntime *runtime, uint32_t slot, Hutch__Keeper__V1__KeeperConfig *config,
-                         Hutch__Keeper__V1__KeeperSubordinateIds *ids) {
+/* The ids of a sandbox of a daemon that is not root. One that has files of the host has the one id that these belong
+ * to: with more of them the agent would not be their owner. */
+static void set_user_ids(const NativeRuntime *runtime, uint32_t slot, bool has_mounts,
+                         Hutch__Keeper__V1__KeeperConfig *config, Hutch__Keeper__V1__KeeperSubordinateIds *ids) {
         config->uid_base = geteuid();
         config->uid_count = 1;
         config->subordinate_ids = ids;
@@ -37,7 +38,7 @@ static void set_user_ids(const NativeRuntime *runtime, uint32_t slot, Hutch__Kee
                 ids->newuidmap = runtime->subordinate_ids.newuidmap;
         if (runtime->subordinate_ids.newgidmap)
                 ids->newgidmap = runtime->subordinate_ids.newgidmap;
-        if (runtime->has_subordinate_ids) {
+        if (runtime->has_subordinate_ids && !has_mounts) {
                 IdMap map = subordinate_ids_of_slot(&runtime->subordinate_ids, slot);
 
                 config->uid_count = SUBORDINATE_IDS_SIZE + 1;
@@ -47,14 +48,33 @@ static void set_user_ids(const NativeRuntime *runtime, uint32_t slot, Hutch__Kee
         }
 }
 
-void keeper_config_encode(const NativeRuntime *runtime, const char *id, const RuntimeSpec *spec, uint8_t **ret_bytes,
-                          size_t *ret_len) {
+typedef Hutch__Keeper__V1__KeeperMount MountMessage;
+
+/* The mounts, which have their texts from @spec and @sources; the caller frees the list. */
+static MountMessage **list_mounts(const SandboxSpec *spec, const NativeSources *sources) {
+        MountMessage **list = xcalloc(1, (sources->n + 1) * (sizeof(MountMessage *) + sizeof(MountMessage)));
+        MountMessage *mounts = (MountMessage *) (list + sources->n + 1);
+
+        for (size_t i = 0; i < sources->n; i++) {
+                hutch__keeper__v1__keeper_mount__init(&mounts[i]);
+                mounts[i].source = sources->list[i].path;
+                mounts[i].target = spec->mounts[i].target;
+                mounts[i].writable = spec->mounts[i].writable;
+                mounts[i].group = sources->list[i].group;
+                list[i] = &mounts[i];
+        }
+        return list;
+}
+
+void keeper_config_encode(const NativeRuntime *runtime, const char *id, const RuntimeSpec *spec,
+                          const NativeSources *sources, uint8_t **ret_bytes, size_t *ret_len) {
         const SandboxLimits *limits = &spec->spec->limits;
         Hutch__Keeper__V1__KeeperConfig config = HUTCH__KEEPER__V1__KEEPER_CONFIG__INIT;
         Hutch__Keeper__V1__KeeperLimits told = HUTCH__KEEPER__V1__KEEPER_LIMITS__INIT;
         Google__Protobuf__Duration timeout = keeper_duration_of(runtime->start_timeout);
         Hutch__Keeper__V1__KeeperControllers controllers = HUTCH__KEEPER__V1__KEEPER_CONTROLLERS__INIT;
         Hutch__Keeper__V1__KeeperSubordinateIds ids = HUTCH__KEEPER__V1__KEEPER_SUBORDINATE_IDS__INIT;
+        _cleanup_free_ MountMessage **mounts = list_mounts(spec->spec, sources);
         _cleanup_free_ char *folder = NULL, *cgroup = NULL, *cpu = controller_folder(runtime, NATIVE_CPU, id),
                             *memory = controller_folder(runtime, NATIVE_MEMORY, id),
                             *pids = controller_folder(runtime, NATIVE_PIDS, id),
@@ -93,8 +113,10 @@ void keeper_config_encode(const NativeRuntime *runtime, const char *id, const Ru
         config.uid_base = UID_RANGE_FIRST + spec->uid_slot * UID_RANGE_SIZE;
         config.uid_count = UID_RANGE_SIZE;
         if (!runtime->uid_ranges)
-                set_user_ids(runtime, spec->uid_slot, &config, &ids);
+                set_user_ids(runtime, spec->uid_slot, spec->spec->n_mounts > 0, &config, &ids);
         config.disk_project = runtime->disk_projects > 0 ? runtime->disk_projects + spec->uid_slot : 0;
+        config.n_mounts = sources->n;
+        config.mounts = mounts;
         config.limits = &told;
         config.workspace = spec->spec->workspace;
         config.start_timeout = &timeout;

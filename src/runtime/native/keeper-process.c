@@ -93,9 +93,10 @@ static int fail(HutchError *err, int r, const char *what) {
                           "cannot make the %s of a keeper: %s", what, strerror(-r));
 }
 
-int keeper_process_spawn(uv_loop_t *loop, KeeperProgram *program, int folder, const uint8_t *config, size_t config_len,
+int keeper_process_spawn(uv_loop_t *loop, KeeperProgram *program, int folder, const KeeperStart *start,
                          ChildEnded ended, void *user, ChildProcess **ret_keeper, HutchError *err) {
-        _cleanup_close_ int config_fd = make_sealed(config, config_len), log_fd = -1, socket_fd = -1;
+        _cleanup_close_ int config_fd = make_sealed(start->config, start->config_len), log_fd = -1, socket_fd = -1;
+        _cleanup_free_ int *descriptors = new0(int, 2 + start->sources->n);
         static char name[] = "hutch-keeper";
         const char *path;
         int r = keeper_program_load(program, &path, err);
@@ -112,12 +113,17 @@ int keeper_process_spawn(uv_loop_t *loop, KeeperProgram *program, int folder, co
                 return fail(err, socket_fd, "socket");
         FAILPOINT("native.start.socket");
 
+        descriptors[0] = config_fd;
+        descriptors[1] = socket_fd;
+        for (size_t i = 0; i < start->sources->n; i++)
+                descriptors[2 + i] = start->sources->list[i].fd;
         r = child_process_spawn(loop,
                                 &(ChildOptions){
                                         .program = path,
                                         .argv = (char *const[]){ name, NULL },
                                         .standard_error = log_fd,
-                                        .descriptors = { config_fd, socket_fd },
+                                        .descriptors = descriptors,
+                                        .n_descriptors = 2 + start->sources->n,
                                 },
                                 ended, user, ret_keeper, err);
         if (r == 0)

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "runtime/native/child-process.h"
 #include "runtime/native/keeper-program.h"
+#include "runtime/native/sources.h"
 
 /* Keepers as processes: starting one, and finding out whether one is there. @folder is a descriptor of the folder of a
  * sandbox. */
@@ -15,10 +16,17 @@
 #define KEEPER_SOCKET "keeper.sock"
 #define KEEPER_LOG "keeper.log"
 
-/* Starts a keeper with an encoded KeeperConfig. It listens from now on; a socket that is there already goes. */
-int keeper_process_spawn(uv_loop_t *loop, KeeperProgram *program, int folder, const uint8_t *config, size_t config_len,
+/* What a keeper is started with. */
+typedef struct KeeperStart {
+        const uint8_t *config; /* an encoded KeeperConfig */
+        size_t config_len;
+        const NativeSources *sources; /* of what it mounts, in the same order */
+} KeeperStart;
+
+/* Starts a keeper. It listens from now on; a socket that is there already goes. */
+int keeper_process_spawn(uv_loop_t *loop, KeeperProgram *program, int folder, const KeeperStart *start,
                          ChildEnded ended, void *user, ChildProcess **ret_keeper, HutchError *err)
-        __attribute__((nonnull(1, 2, 4, 6, 8)));
+        __attribute__((nonnull(1, 2, 4, 5, 7)));
 
 /* Whether a keeper is there: a pidfd of it, or -1 when that cannot be had, in @ret_pidfd. -ECONNREFUSED or -ENOENT:
  * there is none; other errors: it cannot be told. */

@@ -15,9 +15,9 @@
 #include "base/fd.h"
 #include "base/memory.h"
 #include "model/reason.h"
+#include "runtime/native/child-process.h"
 
 #define COPY_SIZE ((size_t) 16 << 20) /* at once */
-#define FIRST_FREE_DESCRIPTOR 10      /* above those that a process is given */
 
 #ifndef MFD_EXEC
 #define MFD_EXEC 16u
@@ -73,7 +73,7 @@ static int copy_sealed(int from, int *ret_copy) {
         /* Neither can anybody make it what cannot be executed. Kernels before 6.3 do not know of that. */
         if (fcntl(fd, F_ADD_SEALS, F_SEAL_EXEC | F_SEAL_SEAL) < 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL) < 0)
                 return -errno;
-        copy = fcntl(fd, F_DUPFD_CLOEXEC, FIRST_FREE_DESCRIPTOR);
+        copy = fcntl(fd, F_DUPFD_CLOEXEC, CHILD_FREE_DESCRIPTOR);
         if (copy < 0)
                 return -errno;
 

@@ -387,6 +387,7 @@ int native_runtime_new(uv_loop_t *loop, ChannelHub *hub, const NativeOptions *op
                 .state_folder = xstrdup(options->state_folder),
                 .keeper_program = keeper_program_new(options->keeper_program),
                 .uid_ranges = options->uid_ranges,
+                .sources = options->sources,
                 .cgroup_fd = -1,
                 .sandboxes_fd = -1,
                 .favored_moves = -1,

@@ -9,6 +9,8 @@
 #include "rpc/channel-hub.h"
 #include "runtime/runtime.h"
 
+typedef struct SourceRules SourceRules;
+
 /* The runtime "native": sandboxes of this machine's own namespaces, each kept by a process of its own, hutch-keeper,
  * which outlives the daemon.
  *
@@ -38,9 +40,10 @@ typedef struct NativeOptions {
         const char *keeper_program; /* the path of hutch-keeper */
         const char *instance_id;    /* tells the daemons of one machine apart */
         bool uid_ranges; /* each sandbox has a range of uids, which takes root; else it has the daemon's own */
-        const char *cgroup_parent; /* a folder for those of the sandboxes; NULL: below the daemon's own, if possible */
-        uint64_t start_timeout;    /* nanoseconds; 0: 30 s */
-        uint64_t answer_timeout;   /* after which a keeper counts as hung; nanoseconds; 0: 10 s */
+        const char *cgroup_parent;  /* a folder for those of the sandboxes; NULL: below the daemon's own, if possible */
+        const SourceRules *sources; /* what of the host may be mounted; as long as the runtime; NULL: nothing */
+        uint64_t start_timeout;     /* nanoseconds; 0: 30 s */
+        uint64_t answer_timeout;    /* after which a keeper counts as hung; nanoseconds; 0: 10 s */
 } NativeOptions;
 
 /* Makes the runtime, and begins to remove what an earlier daemon had not finished removing. @options are copied. */

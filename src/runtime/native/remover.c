@@ -128,7 +128,6 @@ static void start(Job *job) {
                                                 .program = program,
                                                 .argv = argv,
                                                 .standard_error = -1,
-                                                .descriptors = { -1, -1 },
                                         },
                                         on_ended, job, &job->child, &err);
         if (r < 0)

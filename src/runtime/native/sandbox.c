@@ -444,11 +444,16 @@ static void spawn(NativeSandbox *sandbox) {
         error_clear(&sandbox->error);
         sandbox->spawned = true;
         sandbox->killed = false;
-        folder = r = make_folder(sandbox, &sandbox->error);
+        sandbox->error = sandbox->source_error;
+        sandbox->source_error = (HutchError){};
+        r = sandbox->error.reason[0] ? -EINVAL : 0;
         if (r >= 0)
-                r = keeper_process_spawn(runtime->loop, runtime->keeper_program, folder, sandbox->config,
-                                         sandbox->config_len, on_keeper_ended, sandbox, &sandbox->keeper,
-                                         &sandbox->error);
+                folder = r = make_folder(sandbox, &sandbox->error);
+        if (r >= 0)
+                r = keeper_process_spawn(runtime->loop, runtime->keeper_program, folder,
+                                         &(KeeperStart){ sandbox->config, sandbox->config_len, &sandbox->sources },
+                                         on_keeper_ended, sandbox, &sandbox->keeper, &sandbox->error);
+        native_sources_clear(&sandbox->sources);
         if (r >= 0) {
                 r = open_client(sandbox, TAKE_FD(folder));
                 if (r < 0)
@@ -711,6 +716,8 @@ static void on_closed(uv_handle_t *handle) {
         usages_free(sandbox);
         error_clear(&sandbox->error);
         free(sandbox->config);
+        native_sources_clear(&sandbox->sources);
+        error_clear(&sandbox->source_error);
         free(sandbox->id);
         free(sandbox);
 }
@@ -734,7 +741,12 @@ void native_sandbox_start(RuntimeSandbox *base, const RuntimeSpec *spec) {
         NativeSandbox *sandbox = (NativeSandbox *) base;
 
         sandbox->config = (free(sandbox->config), NULL);
-        keeper_config_encode(sandbox->runtime, sandbox->id, spec, &sandbox->config, &sandbox->config_len);
+        native_sources_clear(&sandbox->sources);
+        error_clear(&sandbox->source_error);
+        /* That one cannot be had is of interest only when no keeper is there that has them all. */
+        (void) native_sources_open(sandbox->runtime->sources, spec, &sandbox->sources, &sandbox->source_error);
+        keeper_config_encode(sandbox->runtime, sandbox->id, spec, &sandbox->sources, &sandbox->config,
+                             &sandbox->config_len);
         sandbox->spawned = false;
         set_goal(sandbox, GOAL_START);
 }

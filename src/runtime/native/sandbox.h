@@ -15,6 +15,7 @@
 #include "runtime/native/keeper-program.h"
 #include "runtime/native/output-watch.h"
 #include "runtime/native/remover.h"
+#include "runtime/native/sources.h"
 #include "runtime/native/task-queue.h"
 #include "runtime/runtime.h"
 
@@ -42,6 +43,7 @@ typedef struct NativeRuntime {
         char *state_folder;
         KeeperProgram *keeper_program;
         bool uid_ranges;
+        const SourceRules *sources;
         bool has_namespaces;      /* they can be made */
         IdMap subordinate_ids;    /* what the daemon's user has, when it is not root */
         bool has_subordinate_ids; /* and they can be mapped: new sandboxes have some */
@@ -107,8 +109,10 @@ typedef struct NativeSandbox {
 
         uint8_t *config; /* an encoded KeeperConfig, until a keeper is started with it */
         size_t config_len;
-        ChildProcess *keeper; /* NULL: it is gone, or known by its connection only */
-        bool spawned;         /* for this goal */
+        NativeSources sources;   /* for that keeper */
+        HutchError source_error; /* why there are none, although it needs some */
+        ChildProcess *keeper;    /* NULL: it is gone, or known by its connection only */
+        bool spawned;            /* for this goal */
         bool killed;
         KeeperClient *client;
         bool described; /* by this client */

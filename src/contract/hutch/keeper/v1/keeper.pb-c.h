@@ -148,7 +148,7 @@ struct  Hutch__Keeper__V1__KeeperConfig
    */
   char *cgroup;
   /*
-   * Mounts, in the order they are made.
+   * Mounts, in the order they are made. Their sources are descriptors that the keeper is started with: 5 and so on.
    */
   size_t n_mounts;
   Hutch__Keeper__V1__KeeperMount **mounts;
@@ -290,7 +290,7 @@ struct  Hutch__Keeper__V1__KeeperMount
 {
   ProtobufCMessage base;
   /*
-   * Path on the host, resolved and checked by hutchd.
+   * Path on the host of what the descriptor is. Without root it is opened again by its path, and must be the same.
    */
   char *source;
   /*
@@ -301,10 +301,14 @@ struct  Hutch__Keeper__V1__KeeperMount
    * Whether it can be written.
    */
   protobuf_c_boolean writable;
+  /*
+   * Group on the host of what is made in it.
+   */
+  uint32_t group;
 };
 #define HUTCH__KEEPER__V1__KEEPER_MOUNT__INIT \
  { PROTOBUF_C_MESSAGE_INIT (&hutch__keeper__v1__keeper_mount__descriptor) \
-    , (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string, 0 }
+    , (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string, 0, 0 }
 
 
 /*

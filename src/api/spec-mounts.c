@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What lives here: the rules of targets, and mounts on their way into the model. What does not: which sources may be had
+ * (policy/sources.c). */
+
+#include "api/spec-mounts.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/strings.h"
+#include "contract/hutch/v1/sandbox.pb-c.h"
+#include "policy/path-rules.h"
+#include "policy/sources.h"
+
+#define MOUNTS_MAX 64
+#define TARGETS_MAX (MOUNTS_MAX + 1)
+
+typedef Hutch__V1__SandboxSpec Message;
+
+/* The targets that were there before. */
+typedef struct Targets {
+        char *list[TARGETS_MAX];
+        size_t n;
+} Targets;
+
+static void targets_clear(Targets *targets) {
+        for (size_t i = 0; i < targets->n; i++)
+                free(targets->list[i]);
+}
+
+static bool is_in(const char *path, const char *folder) {
+        size_t len = strlen(folder);
+
+        return strncmp(path, folder, len) == 0 && (path[len] == '/' || path[len] == '\0');
+}
+
+/* What the keeper makes anew and reads itself. */
+static bool is_of_kernel(const char *path) {
+        return is_in(path, "/dev") || is_in(path, "/proc") || is_in(path, "/sys");
+}
+
+static void check_target(const char *target, Targets *targets, Violations *violations) {
+        const PathContext context = { .use = PATH_USE_ABSOLUTE };
+        _cleanup_free_ char *path = NULL;
+
+        if (!*target) {
+                violations_add(violations, "target", REASON_FIELD_REQUIRED, "say where it is to be inside");
+                return;
+        }
+        if (violations_note(violations, "target",
+                            path_resolve(target, strlen(target), &context, &path, NULL, &violations->err)) < 0)
+                return;
+        if (str_equal(path, "/") || is_of_kernel(path)) {
+                violations_add(violations, "target", REASON_FIELD_INVALID,
+                               "neither the root nor anything in /dev, /proc and /sys can be a target");
+                return;
+        }
+        for (size_t i = 0; i < targets->n; i++)
+                if (str_equal(targets->list[i], path)) {
+                        violations_add(violations, "target", REASON_TARGET_DUPLICATE, "another one has this target");
+                        return;
+                }
+        targets->list[targets->n++] = TAKE_PTR(path);
+}
+
+static void check_source(const char *source, SourceUse use, const SandboxRules *rules, Violations *violations) {
+        static const SourceRules nothing = {};
+        _cleanup_free_ char *home = *source == '~' && rules->owner ? source_home(rules->owner) : NULL;
+        Source opened;
+
+        if (!*source)
+                violations_add(violations, "source", REASON_FIELD_REQUIRED, "say which folder or file of the host");
+        else if (violations_note(violations, "source",
+                                 source_open(rules->sources ? rules->sources : &nothing, source, home, use, &opened,
+                                             &violations->err)) == 0)
+                source_close(&opened);
+}
+
+static void check_workspace(const Hutch__V1__Workspace *workspace, const SandboxRules *rules, Targets *targets,
+                            Violations *violations) {
+        size_t above = violations_enter(violations, "workspace");
+
+        check_source(workspace->source, workspace->read_only ? SOURCE_READ : SOURCE_WRITE, rules, violations);
+        /* What is wrong with it is told with all paths of the spec's. */
+        if (targets->n == 0) {
+                const PathContext context = { .use = PATH_USE_ABSOLUTE };
+                const char *target = *workspace->target ? workspace->target : PATH_WORKSPACE;
+
+                if (path_resolve(target, strlen(target), &context, &targets->list[0], NULL, NULL) == 0)
+                        targets->n = 1;
+        }
+        violations_leave(violations, above);
+}
+
+void spec_mounts_check(const Message *message, const SandboxRules *rules, Violations *violations) {
+        _cleanup_(targets_clear) Targets targets = {};
+
+        if (message->workspace && *message->workspace->source)
+                check_workspace(message->workspace, rules, &targets, violations);
+        if (message->n_mounts > MOUNTS_MAX) {
+                violations_add_limit(violations, "mounts", REASON_FIELD_OUT_OF_RANGE, "mounts", MOUNTS_MAX,
+                                     "at most %d mounts", MOUNTS_MAX);
+                return;
+        }
+        for (size_t i = 0; i < message->n_mounts; i++) {
+                const Hutch__V1__Mount *mount = message->mounts[i];
+                size_t above = violations_enter_element(violations, "mounts", i);
+
+                check_target(mount->target, &targets, violations);
+                check_source(mount->source, mount->writable ? SOURCE_WRITE : SOURCE_READ, rules, violations);
+                violations_leave(violations, above);
+        }
+}
+
+static size_t depth_of(const char *path) {
+        size_t depth = 0;
+
+        for (; *path; path++)
+                depth += *path == '/';
+        return depth;
+}
+
+/* Puts it behind those that are as deep or less. */
+static int add(SandboxSpec *spec, const char *source, const char *target, bool writable) {
+        const PathContext context = { .use = PATH_USE_ABSOLUTE };
+        SandboxMount mount = { .writable = writable };
+        size_t at = spec->n_mounts;
+        int r = path_resolve(target, strlen(target), &context, &mount.target, NULL, NULL);
+
+        if (r < 0)
+                return r == -ENOMEM ? r : -EBADMSG;
+        mount.source = xstrdup(source);
+        for (; at > 0 && depth_of(spec->mounts[at - 1].target) > depth_of(mount.target); at--)
+                spec->mounts[at] = spec->mounts[at - 1];
+        spec->mounts[at] = mount;
+        spec->n_mounts++;
+        return 0;
+}
+
+int spec_mounts_build(const Message *message, SandboxSpec *spec) {
+        int r = 0;
+
+        if (message->n_mounts > MOUNTS_MAX)
+                return -EBADMSG;
+        spec->mounts = new0(SandboxMount, message->n_mounts + 1);
+        if (message->workspace && *message->workspace->source)
+                r = add(spec, message->workspace->source, spec->workspace, !message->workspace->read_only);
+        for (size_t i = 0; i < message->n_mounts && r == 0; i++)
+                r = add(spec, message->mounts[i]->source, message->mounts[i]->target, message->mounts[i]->writable);
+        return r;
+}

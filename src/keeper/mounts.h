@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "base/error.h"
+#include "keeper/config.h"
+
+/* Folders and files of the host in a sandbox's root. What they are, hutchd has decided: the keeper has a descriptor of
+ * each and looks nothing up.
+ *
+ * With root each is cloned as a mount of its own in which who owns it on the host is the agent, and everybody else is
+ * nobody: neither the sandbox's other users nor its root have any rights to it. File systems that cannot do that are
+ * mounted as they are, and only to be read. Without root the agent is that owner already, and PID 1, which has the
+ * right to mount in its own namespace only, finds them there by their paths. */
+
+/* With root: opens the trees that are to be mounted, before PID 1 is cloned. @ret_trees has room for config->n_mounts;
+ * -1 where there is none yet. */
+int mounts_open_trees(const KeeperConfig *config, int *ret_trees, HutchError *err) __attribute__((nonnull(1)));
+
+/* Without root, in PID 1, while it is who started it: finds what is mounted in its own namespace. */
+int mounts_find(const KeeperConfig *config, int *ret_trees) __attribute__((nonnull(1)));
+
+/* Mounts them below @root, in their order; makes what is missing of the way there. @what: room for what it is at, when it
+ * fails. */
+int mounts_attach(const KeeperConfig *config, const int *trees, int root, char *what, size_t what_size)
+        __attribute__((nonnull(1, 4)));
