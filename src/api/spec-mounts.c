@@ -9,13 +9,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/process-rules.h"
 #include "base/strings.h"
 #include "contract/hutch/v1/sandbox.pb-c.h"
 #include "policy/path-rules.h"
 #include "policy/sources.h"
 
 #define MOUNTS_MAX 64
-#define TARGETS_MAX (MOUNTS_MAX + 1)
+#define COPIES_MAX 64
+#define TARGETS_MAX (MOUNTS_MAX + 1 + COPIES_MAX)
+#define PATTERNS_MAX 256               /* of one copy */
+#define PATTERN_BYTES_MAX (256 * 1024) /* of all copies */
 
 typedef Hutch__V1__SandboxSpec Message;
 
@@ -23,6 +27,7 @@ typedef Hutch__V1__SandboxSpec Message;
 typedef struct Targets {
         char *list[TARGETS_MAX];
         size_t n;
+        size_t n_mounts; /* the first ones: of these */
 } Targets;
 
 static void targets_clear(Targets *targets) {
@@ -62,6 +67,13 @@ static void check_target(const char *target, Targets *targets, Violations *viola
                         violations_add(violations, "target", REASON_TARGET_DUPLICATE, "another one has this target");
                         return;
                 }
+        /* It would be copied to the host. */
+        for (size_t i = 0; i < targets->n_mounts; i++)
+                if (is_in(path, targets->list[i])) {
+                        violations_add(violations, "target", REASON_FIELD_CONFLICT, "it is in what is mounted at '%s'",
+                                       targets->list[i]);
+                        return;
+                }
         targets->list[targets->n++] = TAKE_PTR(path);
 }
 
@@ -94,6 +106,36 @@ static void check_workspace(const Hutch__V1__Workspace *workspace, const Sandbox
         violations_leave(violations, above);
 }
 
+static void check_patterns(const Hutch__V1__Copy *copy, size_t *bytes, Violations *violations) {
+        if (copy->n_exclude > PATTERNS_MAX)
+                violations_add_limit(violations, "exclude", REASON_FIELD_OUT_OF_RANGE, "exclude", PATTERNS_MAX,
+                                     "at most %d patterns", PATTERNS_MAX);
+        for (size_t i = 0; i < copy->n_exclude; i++)
+                *bytes += strlen(copy->exclude[i]) + 1;
+        if (*bytes > PATTERN_BYTES_MAX)
+                violations_add_limit(violations, "exclude", REASON_FIELD_TOO_LONG, "exclude_bytes", PATTERN_BYTES_MAX,
+                                     "the patterns of all copies have at most %d bytes", PATTERN_BYTES_MAX);
+}
+
+static void check_copies(const Message *message, const SandboxRules *rules, Targets *targets, Violations *violations) {
+        size_t bytes = 0;
+
+        if (message->n_copies > COPIES_MAX) {
+                violations_add_limit(violations, "copies", REASON_FIELD_OUT_OF_RANGE, "copies", COPIES_MAX,
+                                     "at most %d copies", COPIES_MAX);
+                return;
+        }
+        for (size_t i = 0; i < message->n_copies; i++) {
+                const Hutch__V1__Copy *copy = message->copies[i];
+                size_t above = violations_enter_element(violations, "copies", i);
+
+                check_target(copy->target, targets, violations);
+                check_source(copy->source, SOURCE_READ, rules, violations);
+                check_patterns(copy, &bytes, violations);
+                violations_leave(violations, above);
+        }
+}
+
 void spec_mounts_check(const Message *message, const SandboxRules *rules, Violations *violations) {
         _cleanup_(targets_clear) Targets targets = {};
 
@@ -112,6 +154,8 @@ void spec_mounts_check(const Message *message, const SandboxRules *rules, Violat
                 check_source(mount->source, mount->writable ? SOURCE_WRITE : SOURCE_READ, rules, violations);
                 violations_leave(violations, above);
         }
+        targets.n_mounts = targets.n;
+        check_copies(message, rules, &targets, violations);
 }
 
 static size_t depth_of(const char *path) {
@@ -139,13 +183,29 @@ static int add(SandboxSpec *spec, const char *source, const char *target, bool w
         return 0;
 }
 
+static int add_copy(SandboxSpec *spec, const Hutch__V1__Copy *message) {
+        const PathContext context = { .use = PATH_USE_ABSOLUTE };
+        SandboxCopy *copy = &spec->copies[spec->n_copies];
+        int r = path_resolve(message->target, strlen(message->target), &context, &copy->target, NULL, NULL);
+
+        if (r < 0)
+                return r == -ENOMEM ? r : -EBADMSG;
+        copy->source = xstrdup(message->source);
+        copy->exclude = copy_texts(message->exclude, message->n_exclude);
+        spec->n_copies++;
+        return 0;
+}
+
 int spec_mounts_build(const Message *message, SandboxSpec *spec) {
         int r = 0;
 
-        if (message->n_mounts > MOUNTS_MAX)
+        if (message->n_mounts > MOUNTS_MAX || message->n_copies > COPIES_MAX)
                 return -EBADMSG;
+        spec->copies = new0(SandboxCopy, message->n_copies + 1);
+        for (size_t i = 0; i < message->n_copies && r == 0; i++)
+                r = add_copy(spec, message->copies[i]);
         spec->mounts = new0(SandboxMount, message->n_mounts + 1);
-        if (message->workspace && *message->workspace->source)
+        if (r == 0 && message->workspace && *message->workspace->source)
                 r = add(spec, message->workspace->source, spec->workspace, !message->workspace->read_only);
         for (size_t i = 0; i < message->n_mounts && r == 0; i++)
                 r = add(spec, message->mounts[i]->source, message->mounts[i]->target, message->mounts[i]->writable);

@@ -5,7 +5,7 @@
 #include "api/violations.h"
 #include "model/sandbox.h"
 
-/* What a spec has of the host's files: mounts, and the workspace when it is one. */
+/* What a spec has of the host's files: mounts, the workspace when it is one, and copies. */
 
 typedef struct Hutch__V1__SandboxSpec Hutch__V1__SandboxSpec;
 

@@ -270,6 +270,22 @@ static int apply_mount(ProtobufCMessage *spec, const char *path, const char *val
         return add_mount(spec, path, source, target, writable, err);
 }
 
+/* "SOURCE:TARGET". */
+static int apply_copy(ProtobufCMessage *spec, const char *path, const char *value, HutchError *err) {
+        _cleanup_(string_builder_clear) StringBuilder json = {};
+        _cleanup_free_ char *source = xstrdup(value), *quoted_source = NULL, *quoted_target = NULL;
+        char *target = strchr(source, ':'), here[PATH_MAX];
+
+        if (target)
+                *target++ = '\0';
+        if (!target || *source == '\0' || *target == '\0')
+                return error_set(err, -EINVAL, "USAGE", "'%s' is no copy; write it as SOURCE:TARGET", value);
+        quoted_source = json_quote(absolute_source(source, here));
+        quoted_target = json_quote(target);
+        string_builder_appendf(&json, "{\"source\": %s, \"target\": %s}", quoted_source, quoted_target);
+        return message_set(spec, path, json.text, err);
+}
+
 /* A folder of this machine. */
 static int apply_workspace(ProtobufCMessage *spec, const char *path, const char *value, HutchError *err) {
         char here[PATH_MAX];
@@ -307,6 +323,8 @@ const Option spec_options[] = {
           FIELD("mounts", apply_volume) },
         { "mount", 0, "type=bind,src=PATH,dst=PATH", .help = "the same, in words; ,ro makes it read-only", 0,
           FIELD("mounts", apply_mount) },
+        { "copy", 0, "SOURCE:TARGET", .help = "copy a folder or file of this machine into it", COMPLETES_FILES,
+          FIELD("copies", apply_copy) },
         { "workspace", 0, "SOURCE", .help = "a folder of this machine as its workspace", COMPLETES_FILES,
           FIELD("workspace.source", apply_workspace) },
         { "label", 'l', "NAME[=VALUE]", .help = "a label to find it by", 0, FIELD("labels", apply_label) },

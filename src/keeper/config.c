@@ -88,15 +88,18 @@ static bool filter_is_possible(const ProtobufCBinaryData *bytes) {
         return bytes->len % sizeof(struct sock_filter) == 0 && bytes->len / sizeof(struct sock_filter) <= BPF_MAXINSNS;
 }
 
-static int check_mounts(const ConfigMessage *message, HutchError *err) {
-        if (message->n_mounts > MOUNTS_MAX)
-                return refuse(err, "there are too many mounts");
-        for (size_t i = 0; i < message->n_mounts; i++) {
+static int check_sources(const ConfigMessage *message, HutchError *err) {
+        size_t n = message->n_mounts + message->n_copies;
+        if (n > SOURCES_MAX)
+                return refuse(err, "there are too many mounts and copies");
+        for (size_t i = 0; i < n; i++) {
+                const Hutch__Keeper__V1__KeeperMount *mount =
+                        i < message->n_mounts ? message->mounts[i] : message->copies[i - message->n_mounts]->mount;
                 int flags = fcntl(SOURCES_FD + (int) i, F_GETFL);
                 if (flags < 0 || !(flags & O_PATH))
-                        return refuse(err, "a mount has no descriptor");
-                if (!path_is_plain(message->mounts[i]->source) || !path_is_plain(message->mounts[i]->target))
-                        return refuse(err, "a mount's path is not absolute and plain");
+                        return refuse(err, "a source has no descriptor");
+                if (!mount || !path_is_plain(mount->source) || !path_is_plain(mount->target))
+                        return refuse(err, "a path of a mount or copy is not absolute and plain");
         }
         return 0;
 }
@@ -126,7 +129,7 @@ static int check(const ConfigMessage *message, HutchError *err) {
                 return refuse(err, "the time for starting is out of range");
         if (!filter_is_possible(&message->seccomp_filter) || !filter_is_possible(&message->keeper_filter))
                 return refuse(err, "the filter is none");
-        return check_mounts(message, err);
+        return check_sources(message, err);
 }
 
 /* Where hutchd has its sandboxes/ID there is images/ beside sandboxes/. */
@@ -163,6 +166,28 @@ static Filter filter_of(const ProtobufCBinaryData *bytes) {
         filter.instructions = new0(struct sock_filter, filter.len);
         memcpy(filter.instructions, bytes->data, bytes->len);
         return filter;
+}
+
+static KeptSource *add_source(KeeperConfig *config, const Hutch__Keeper__V1__KeeperMount *mount) {
+        KeptSource *source = &config->sources[config->n_sources];
+        *source = (KeptSource){
+                .source = xstrdup(mount->source),
+                .target = xstrdup(mount->target),
+                .writable = mount->writable,
+                .group = mount->group,
+                .fd = SOURCES_FD + (int) config->n_sources++,
+        };
+        return source;
+}
+
+static void add_copy(KeeperConfig *config, const Hutch__Keeper__V1__KeeperCopy *copy) {
+        KeptSource *source = add_source(config, copy->mount);
+        source->is_copied = true;
+        source->exclude = copy->n_exclude > 0 ? pattern_list_new() : NULL;
+        for (size_t i = 0; i < copy->n_exclude; i++)
+                if (!source->exclude ||
+                    pattern_list_add(source->exclude, copy->exclude[i], strlen(copy->exclude[i])) < 0)
+                        abort(); /* hutchd has bounded them */
 }
 
 static KeeperConfig *config_new(const ConfigMessage *message) {
@@ -204,15 +229,11 @@ static KeeperConfig *config_new(const ConfigMessage *message) {
                 config->read_only_root = limits->read_only_root;
                 config->tmp_noexec = limits->tmp_noexec;
         }
-        config->mounts = new0(KeptMount, message->n_mounts + 1);
-        for (; config->n_mounts < message->n_mounts; config->n_mounts++)
-                config->mounts[config->n_mounts] = (KeptMount){
-                        .source = xstrdup(message->mounts[config->n_mounts]->source),
-                        .target = xstrdup(message->mounts[config->n_mounts]->target),
-                        .writable = message->mounts[config->n_mounts]->writable,
-                        .group = message->mounts[config->n_mounts]->group,
-                        .fd = SOURCES_FD + (int) config->n_mounts,
-                };
+        config->sources = new0(KeptSource, message->n_mounts + message->n_copies + 1);
+        for (size_t i = 0; i < message->n_mounts; i++)
+                add_source(config, message->mounts[i]);
+        for (size_t i = 0; i < message->n_copies; i++)
+                add_copy(config, message->copies[i]);
         config->filter = filter_of(&message->seccomp_filter);
         config->keeper_filter = filter_of(&message->keeper_filter);
         return config;
@@ -259,8 +280,8 @@ int keeper_config_read(int fd, KeeperConfig **ret_config, HutchError *err) {
 }
 
 void keeper_config_close_sources(KeeperConfig *config) {
-        for (size_t i = 0; i < config->n_mounts; i++)
-                config->mounts[i].fd = fd_close(config->mounts[i].fd);
+        for (size_t i = 0; i < config->n_sources; i++)
+                config->sources[i].fd = fd_close(config->sources[i].fd);
 }
 
 KeeperConfig *keeper_config_free(KeeperConfig *config) {
@@ -273,11 +294,12 @@ KeeperConfig *keeper_config_free(KeeperConfig *config) {
         for (int i = 0; i < N_CONTROLLERS; i++)
                 free(config->controllers[i]);
         free(config->workspace);
-        for (size_t i = 0; i < config->n_mounts; i++) {
-                free(config->mounts[i].source);
-                free(config->mounts[i].target);
+        for (size_t i = 0; i < config->n_sources; i++) {
+                free(config->sources[i].source);
+                free(config->sources[i].target);
+                pattern_list_free(config->sources[i].exclude);
         }
-        free(config->mounts);
+        free(config->sources);
         id_map_clear(&config->subordinate_ids);
         free(config->filter.instructions);
         free(config->keeper_filter.instructions);

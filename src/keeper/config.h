@@ -10,16 +10,17 @@
 #include "base/error.h"
 #include "base/id-map.h"
 #include "base/memory.h"
+#include "policy/path-patterns.h"
 
 /* What a keeper is told at its start: hutch.keeper.v1.KeeperConfig in a sealed memfd.
  *
  * hutchd has checked all of it. What the keeper's safety depends on is checked again: that nobody can change it any
  * more, its size, that paths are absolute and plain, that the range of uids is one, that filters may be some, that there
- * are descriptors of what is mounted. What this keeper cannot do yet (layers) is refused. */
+ * are descriptors of what is mounted or copied. What this keeper cannot do yet (layers) is refused. */
 
 #define KEEPER_CONFIG_SIZE_MAX (1024 * 1024)
-#define SOURCES_FD 5 /* the first of the descriptors of what is mounted */
-#define MOUNTS_MAX 128
+#define SOURCES_FD 5 /* the first of the descriptors of what is mounted or copied */
+#define SOURCES_MAX 200
 #define PATH_LEN_MAX 4000 /* of those in it; leaves room for the names that are put behind it */
 
 /* What enforces limits, in the order in which processes come under it. CPU is last: whoever has used up its share may
@@ -38,14 +39,16 @@ typedef struct Filter {
         uint16_t len;
 } Filter;
 
-/* A folder or file of the host, to be mounted. */
-typedef struct KeptMount {
+/* A folder or file of the host, to be mounted, or to be copied when the sandbox is new. */
+typedef struct KeptSource {
         char *source; /* the path of what the descriptor is */
         char *target;
         bool writable;
         gid_t group; /* on the host, of what is made there */
         int fd;      /* with O_PATH */
-} KeptMount;
+        bool is_copied;
+        PatternList *exclude; /* what of it is not copied; NULL: nothing */
+} KeptSource;
 
 typedef struct KeeperConfig {
         char *sandbox_id;
@@ -71,8 +74,8 @@ typedef struct KeeperConfig {
         uint32_t disk_project; /* that its files belong to; 0: there are no quotas */
         bool read_only_root;
         bool tmp_noexec;
-        KeptMount *mounts;
-        size_t n_mounts;
+        KeptSource *sources; /* first those that are mounted, then those that are copied */
+        size_t n_sources;
         Filter filter;        /* of all processes inside */
         Filter keeper_filter; /* of the keeper */
 } KeeperConfig;
@@ -91,7 +94,7 @@ void keeper_config_set_subordinate_ids(KeeperConfig *config, uint32_t first_uid,
 /* Reads the configuration from @fd, which stays open. The caller frees it. */
 int keeper_config_read(int fd, KeeperConfig **ret_config, HutchError *err) __attribute__((nonnull(2)));
 
-/* Closes the descriptors of what is mounted: once the sandbox stands they are of no use. */
+/* Closes the descriptors of what is mounted or copied: once the sandbox stands they are of no use. */
 void keeper_config_close_sources(KeeperConfig *config) __attribute__((nonnull));
 
 /* Frees @config, which may be NULL. Returns NULL. */

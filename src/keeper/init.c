@@ -26,6 +26,7 @@
 #include "keeper/landlock.h"
 #include "keeper/limit-groups.h"
 #include "keeper/privileges.h"
+#include "keeper/rootfs-parts.h"
 
 #define N_FDS (N_NAMESPACES + 3)
 
@@ -184,6 +185,7 @@ void init_run(const KeptSandbox *sandbox, Rootfs *rootfs, int socket, gid_t gid)
         if (r < 0) {
                 report.error = -r;
                 (void) snprintf(report.what, sizeof(report.what), "%s", what);
+                (void) snprintf(report.reason, sizeof(report.reason), "%s", rootfs->reason ? rootfs->reason : "");
         }
         /* The kernel reaps for a parent that ignores its children's ends, so that PID 1 need not even wake up. */
         (void) signal(SIGCHLD, SIG_IGN);

@@ -12,8 +12,9 @@
 /* What it says when it is done, over a SOCK_SEQPACKET socket: with success come the descriptors of its namespaces, in
  * the order of SandboxNamespace, then of the sandbox's ptmx, of its root and of its message queues. */
 typedef struct InitReport {
-        int32_t error; /* errno, positive; 0: the sandbox stands */
-        char what[60]; /* what it failed at */
+        int32_t error;             /* errno, positive; 0: the sandbox stands */
+        char what[INIT_WHAT_SIZE]; /* what it failed at */
+        char reason[32];           /* empty, or @what is a sentence, and this is its reason */
 } InitReport;
 
 /* The life of PID 1, in a process that was cloned into its namespaces by a keeper of the group @gid, but for those of

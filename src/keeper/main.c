@@ -128,7 +128,7 @@ static int program_run(Program *program, HutchError *err) {
                 return r;
 
         (void) close(CONFIG_FD);
-        (void) close_range(SOURCES_FD + (unsigned) config->n_mounts, ~0U, 0);
+        (void) close_range(SOURCES_FD + (unsigned) config->n_sources, ~0U, 0);
         rootless_settle(config);
         r = keyring_leave();
         if (r < 0)

@@ -67,11 +67,11 @@ static int make_users(uid_t uid, gid_t gid, uint32_t agent, int *ret_users) {
         return r;
 }
 
-static uint64_t attributes_of(const KeptMount *mount) {
+static uint64_t attributes_of(const KeptSource *mount) {
         return MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (mount->writable ? 0 : MOUNT_ATTR_RDONLY);
 }
 
-static int set_attributes(const KeptMount *mount, int tree, int users) {
+static int set_attributes(const KeptSource *mount, int tree, int users) {
         struct mount_attr attr = { .attr_set = attributes_of(mount), .propagation = MS_PRIVATE };
         if (users >= 0) {
                 attr.attr_set |= MOUNT_ATTR_IDMAP;
@@ -80,7 +80,7 @@ static int set_attributes(const KeptMount *mount, int tree, int users) {
         return mount_setattr(tree, "", AT_EMPTY_PATH | AT_RECURSIVE, &attr, sizeof(attr)) < 0 ? -errno : 0;
 }
 
-static int open_mount(const KeeperConfig *config, const KeptMount *mount, int *ret_tree) {
+static int open_mount(const KeeperConfig *config, const KeptSource *mount, int *ret_tree) {
         struct stat st;
         if (fstat(mount->fd, &st) < 0)
                 return -errno;
@@ -100,19 +100,19 @@ static int open_mount(const KeeperConfig *config, const KeptMount *mount, int *r
 }
 
 int mounts_open_trees(const KeeperConfig *config, int *ret_trees, HutchError *err) {
-        for (size_t i = 0; i < config->n_mounts; i++)
+        for (size_t i = 0; i < config->n_sources; i++)
                 ret_trees[i] = -1;
         if (keeper_config_is_rootless(config))
                 return 0;
-        for (size_t i = 0; i < config->n_mounts; i++) {
-                const KeptMount *mount = &config->mounts[i];
+        for (size_t i = 0; i < config->n_sources; i++) {
+                const KeptSource *mount = &config->sources[i];
                 int r = open_mount(config, mount, &ret_trees[i]);
                 if (r == -EOPNOTSUPP)
                         return error_set(err, r, "FEATURE_UNSUPPORTED",
                                          "the mount at %s: the file system of its source can only be mounted read-only",
                                          mount->target);
                 if (r < 0)
-                        return error_set(err, r, "INTERNAL", "the mount at %s cannot be made: %s", mount->target,
+                        return error_set(err, r, "INTERNAL", "what is for %s cannot be had: %s", mount->target,
                                          strerror(-r));
         }
         return 0;
@@ -121,8 +121,8 @@ int mounts_open_trees(const KeeperConfig *config, int *ret_trees, HutchError *er
 /* ---- Without root ---- */
 
 int mounts_find(const KeeperConfig *config, int *ret_trees) {
-        for (size_t i = 0; i < config->n_mounts; i++) {
-                const KeptMount *mount = &config->mounts[i];
+        for (size_t i = 0; i < config->n_sources; i++) {
+                const KeptSource *mount = &config->sources[i];
                 struct open_how how = { .flags = O_PATH | O_CLOEXEC,
                                         .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS };
                 struct stat found, meant;
@@ -150,9 +150,7 @@ static int make_place(int parent, const char *name, bool is_folder) {
         return fchownat(parent, name, AGENT_UID, AGENT_UID, AT_SYMLINK_NOFOLLOW) < 0 ? -errno : 0;
 }
 
-/* Opens what is at @path below @root, which is made when it is not there, as are the folders on the way. No link is
- * followed: what is there may have been made by whoever was inside before. */
-static int open_place(int root, const char *path, bool is_folder, int *ret_fd) {
+int mounts_open_place(int root, const char *path, bool is_folder, int *ret_fd) {
         _cleanup_close_ int at = fcntl(root, F_DUPFD_CLOEXEC, 0);
         if (at < 0)
                 return -errno;
@@ -174,12 +172,12 @@ static int open_place(int root, const char *path, bool is_folder, int *ret_fd) {
         return 0;
 }
 
-static int attach(const KeeperConfig *config, const KeptMount *mount, int source, int root) {
+static int attach(const KeeperConfig *config, const KeptSource *mount, int source, int root) {
         struct stat st;
         if (fstat(source, &st) < 0)
                 return -errno;
         _cleanup_close_ int place = -1, clone = -1;
-        int r = open_place(root, mount->target + 1, S_ISDIR(st.st_mode), &place), tree = source;
+        int r = mounts_open_place(root, mount->target + 1, S_ISDIR(st.st_mode), &place), tree = source;
         if (r < 0)
                 return r;
         if (keeper_config_is_rootless(config)) {
@@ -192,9 +190,11 @@ static int attach(const KeeperConfig *config, const KeptMount *mount, int source
 }
 
 int mounts_attach(const KeeperConfig *config, const int *trees, int root, char *what, size_t what_size) {
-        for (size_t i = 0; i < config->n_mounts; i++) {
-                (void) snprintf(what, what_size, "the mount at %s", config->mounts[i].target);
-                int r = attach(config, &config->mounts[i], trees[i], root);
+        for (size_t i = 0; i < config->n_sources; i++) {
+                if (config->sources[i].is_copied)
+                        continue;
+                (void) snprintf(what, what_size, "the mount at %s", config->sources[i].target);
+                int r = attach(config, &config->sources[i], trees[i], root);
                 if (r < 0)
                         return r;
         }

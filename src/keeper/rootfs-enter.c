@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "keeper/copies.h"
 #include "keeper/fd-pass.h"
 #include "keeper/mounts.h"
 #include "keeper/rootfs-parts.h"
@@ -506,6 +507,9 @@ int rootfs_enter(Rootfs *rootfs, const char **ret_what) {
         if (r < 0)
                 return r;
         *ret_what = rootfs->what;
+        r = copies_make(rootfs, root);
+        if (r < 0)
+                return r;
         r = mounts_attach(config, rootfs->trees, root, rootfs->what, sizeof(rootfs->what));
         if (r < 0)
                 return r;

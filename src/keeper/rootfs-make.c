@@ -29,7 +29,7 @@ int rootfs_new(const KeeperConfig *config, Rootfs **ret_rootfs, HutchError *err)
         rootfs->config = config;
         rootfs->image = rootfs->folder = -1;
         rootfs->host_files = host_files_find();
-        rootfs->trees = new0(int, config->n_mounts + 1);
+        rootfs->trees = new0(int, config->n_sources + 1);
         int r = mounts_open_trees(config, rootfs->trees, err);
         if (r >= 0)
                 r = host_image_find(config->image_folder, rootfs->host_files, &rootfs->image_path, err);
@@ -46,7 +46,7 @@ Rootfs *rootfs_free(Rootfs *rootfs) {
         free(rootfs->image_path);
         fd_close(rootfs->image);
         fd_close(rootfs->folder);
-        for (size_t i = 0; i < rootfs->config->n_mounts; i++)
+        for (size_t i = 0; i < rootfs->config->n_sources; i++)
                 fd_close(rootfs->trees[i]);
         free(rootfs->trees);
         free(rootfs);

@@ -10,10 +10,11 @@ struct Rootfs {
         const KeeperConfig *config;
         HostFile *host_files;
         char *image_path;
-        int image;     /* in PID 1: the image's folder, as the sandbox is to see it */
-        int folder;    /* in PID 1: state_folder/fs */
-        int *trees;    /* what is mounted of the host (mounts.h) */
-        char what[60]; /* in PID 1: what it is at, where that is not always the same */
+        int image;                 /* in PID 1: the image's folder, as the sandbox is to see it */
+        int folder;                /* in PID 1: state_folder/fs */
+        int *trees;                /* what is mounted of the host (mounts.h) */
+        char what[INIT_WHAT_SIZE]; /* in PID 1: what it is at, where that is not always the same */
+        const char *reason;        /* in PID 1: NULL, or @what is a sentence, and this is its reason */
 };
 
 /* Opens what @path names below @folder, without following links anywhere on the way. */

@@ -14,6 +14,7 @@
  *                  upper, work   every change to the image, by overlayfs
  *                  home          /home/agent
  *                  workspace     the workspace
+ *                  copied        a mark: what is copied from the host was
  *   the host's   /usr, /bin and its like, /opt, and of /etc what programs of /usr expect; read-only (host-files.h)
  *   new          /dev, /proc, /sys; /tmp when it is limited
  *
@@ -35,6 +36,9 @@
  *                                         rootfs_enter() */
 
 typedef struct Rootfs Rootfs;
+
+#define INIT_WHAT_SIZE 480   /* of what is said about a failure */
+#define COPIES_MARK "copied" /* in fs: that everything to be copied was */
 
 /* Finds the image, or makes it when it is the first time that this keeper meets this host. @config must stay. */
 int rootfs_new(const KeeperConfig *config, Rootfs **ret_rootfs, HutchError *err) __attribute__((nonnull(1, 2)));

@@ -121,6 +121,8 @@ static int receive_report(KeptSandbox *sandbox, int socket, HutchError *err) {
         int r = fds_receive(socket, &report, sizeof(report), fds, N_FDS);
         if (r < 0)
                 return fail(sandbox->config, err, r, "its PID 1 ended at once");
+        if (report.reason[0] != '\0')
+                return error_set(err, -report.error, report.reason, "%s", report.what);
         if (report.error != 0)
                 return fail(sandbox->config, err, -report.error, report.what);
         if (r != N_FDS)

@@ -37,6 +37,12 @@ SandboxSpec *sandbox_spec_unref(SandboxSpec *spec) {
                 free(spec->mounts[i].target);
         }
         free(spec->mounts);
+        for (size_t i = 0; i < spec->n_copies; i++) {
+                free(spec->copies[i].source);
+                free(spec->copies[i].target);
+                strv_free(spec->copies[i].exclude);
+        }
+        free(spec->copies);
         free(spec->image);
         free(spec->runtime);
         free(spec->user);

@@ -58,6 +58,13 @@ typedef struct SandboxMount {
         bool writable;
 } SandboxMount;
 
+/* A folder or file of the host that is copied into a sandbox when that is new. */
+typedef struct SandboxCopy {
+        char *source; /* as the caller named it */
+        char *target;
+        char **exclude; /* ends with NULL; NULL: nothing */
+} SandboxCopy;
+
 /* What a sandbox is made of. Shared by reference; its texts are its own. */
 typedef struct SandboxSpec {
         unsigned n_refs;
@@ -81,6 +88,8 @@ typedef struct SandboxSpec {
         size_t n_labels;
         SandboxMount *mounts; /* outer targets first */
         size_t n_mounts;
+        SandboxCopy *copies;
+        size_t n_copies;
         SandboxLimits limits;
         uint64_t idle_ttl;     /* nanoseconds; 0: for ever */
         uint64_t max_lifetime; /* nanoseconds; 0: for ever */

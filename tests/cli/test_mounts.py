@@ -51,6 +51,13 @@ def test_and_read_only_when_that_is_said(hutch, folder, options):
     assert "Read-only" in ended.err
 
 
+def test_copies_are_the_sandboxs_own(hutch, folder):
+    ended = hutch("run", "--copy", f"{folder}:/data", "sh", "-c", "cat /data/file; echo x >>/data/file; ls /data/inner")
+    assert (ended.code, ended.out) == (0, "text\n"), ended.err
+    assert (folder / "file").read_text(encoding="utf-8") == "text\n"
+    assert hutch("run", "--copy", "nowhere", "true").code == 2
+
+
 def test_a_refused_source_is_told(hutch, folder):
     (folder / "link").symlink_to("inner")
     for source, word in (("link", "symlink"), ("none", "does not exist")):

@@ -49,21 +49,60 @@ static void set_user_ids(const NativeRuntime *runtime, uint32_t slot, bool has_m
 }
 
 typedef Hutch__Keeper__V1__KeeperMount MountMessage;
+typedef Hutch__Keeper__V1__KeeperCopy CopyMessage;
 
-/* The mounts, which have their texts from @spec and @sources; the caller frees the list. */
-static MountMessage **list_mounts(const SandboxSpec *spec, const NativeSources *sources) {
-        MountMessage **list = xcalloc(1, (sources->n + 1) * (sizeof(MountMessage *) + sizeof(MountMessage)));
-        MountMessage *mounts = (MountMessage *) (list + sources->n + 1);
+/* What of the host the keeper is to mount and copy; texts are those of the spec and of the sources. */
+typedef struct HostFiles {
+        MountMessage *messages;
+        MountMessage **mounts;
+        size_t n_mounts;
+        CopyMessage *copy_messages;
+        CopyMessage **copies;
+        size_t n_copies;
+} HostFiles;
+
+static void host_files_clear(HostFiles *files) {
+        free(files->messages);
+        free(files->mounts);
+        free(files->copy_messages);
+        free(files->copies);
+}
+
+static void add_copy(HostFiles *files, MountMessage *mount, const SandboxCopy *copy) {
+        CopyMessage *message = &files->copy_messages[files->n_copies];
+
+        hutch__keeper__v1__keeper_copy__init(message);
+        mount->target = copy->target;
+        message->mount = mount;
+        message->exclude = copy->exclude;
+        while (copy->exclude && copy->exclude[message->n_exclude])
+                message->n_exclude++;
+        files->copies[files->n_copies++] = message;
+}
+
+static HostFiles list_host_files(const SandboxSpec *spec, const NativeSources *sources) {
+        HostFiles files = {
+                .messages = new0(MountMessage, sources->n + 1),
+                .mounts = new0(MountMessage *, sources->n + 1),
+                .copy_messages = new0(CopyMessage, sources->n + 1),
+                .copies = new0(CopyMessage *, sources->n + 1),
+        };
 
         for (size_t i = 0; i < sources->n; i++) {
-                hutch__keeper__v1__keeper_mount__init(&mounts[i]);
-                mounts[i].source = sources->list[i].path;
-                mounts[i].target = spec->mounts[i].target;
-                mounts[i].writable = spec->mounts[i].writable;
-                mounts[i].group = sources->list[i].group;
-                list[i] = &mounts[i];
+                MountMessage *mount = &files.messages[i];
+
+                hutch__keeper__v1__keeper_mount__init(mount);
+                mount->source = sources->list[i].path;
+                mount->group = sources->list[i].group;
+                if (i >= spec->n_mounts) {
+                        add_copy(&files, mount, &spec->copies[i - spec->n_mounts]);
+                        continue;
+                }
+                mount->target = spec->mounts[i].target;
+                mount->writable = spec->mounts[i].writable;
+                files.mounts[files.n_mounts++] = mount;
         }
-        return list;
+        return files;
 }
 
 void keeper_config_encode(const NativeRuntime *runtime, const char *id, const RuntimeSpec *spec,
@@ -74,7 +113,7 @@ void keeper_config_encode(const NativeRuntime *runtime, const char *id, const Ru
         Google__Protobuf__Duration timeout = keeper_duration_of(runtime->start_timeout);
         Hutch__Keeper__V1__KeeperControllers controllers = HUTCH__KEEPER__V1__KEEPER_CONTROLLERS__INIT;
         Hutch__Keeper__V1__KeeperSubordinateIds ids = HUTCH__KEEPER__V1__KEEPER_SUBORDINATE_IDS__INIT;
-        _cleanup_free_ MountMessage **mounts = list_mounts(spec->spec, sources);
+        _cleanup_(host_files_clear) HostFiles files = list_host_files(spec->spec, sources);
         _cleanup_free_ char *folder = NULL, *cgroup = NULL, *cpu = controller_folder(runtime, NATIVE_CPU, id),
                             *memory = controller_folder(runtime, NATIVE_MEMORY, id),
                             *pids = controller_folder(runtime, NATIVE_PIDS, id),
@@ -115,8 +154,10 @@ void keeper_config_encode(const NativeRuntime *runtime, const char *id, const Ru
         if (!runtime->uid_ranges)
                 set_user_ids(runtime, spec->uid_slot, spec->spec->n_mounts > 0, &config, &ids);
         config.disk_project = runtime->disk_projects > 0 ? runtime->disk_projects + spec->uid_slot : 0;
-        config.n_mounts = sources->n;
-        config.mounts = mounts;
+        config.n_mounts = files.n_mounts;
+        config.mounts = files.mounts;
+        config.n_copies = files.n_copies;
+        config.copies = files.copies;
         config.limits = &told;
         config.workspace = spec->spec->workspace;
         config.start_timeout = &timeout;

@@ -737,6 +737,15 @@ void native_sandbox_free(RuntimeSandbox *base) {
         uv_close((uv_handle_t *) &sandbox->timer, on_closed);
 }
 
+/* Whether what is copied was, at an earlier start. */
+static bool has_copies(const NativeSandbox *sandbox) {
+        _cleanup_free_ char *mark = NULL;
+
+        if (asprintf(&mark, "%s/fs/copied", sandbox->id) < 0)
+                abort();
+        return faccessat(sandbox->runtime->sandboxes_fd, mark, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
 void native_sandbox_start(RuntimeSandbox *base, const RuntimeSpec *spec) {
         NativeSandbox *sandbox = (NativeSandbox *) base;
 
@@ -744,7 +753,8 @@ void native_sandbox_start(RuntimeSandbox *base, const RuntimeSpec *spec) {
         native_sources_clear(&sandbox->sources);
         error_clear(&sandbox->source_error);
         /* That one cannot be had is of interest only when no keeper is there that has them all. */
-        (void) native_sources_open(sandbox->runtime->sources, spec, &sandbox->sources, &sandbox->source_error);
+        (void) native_sources_open(sandbox->runtime->sources, spec, !has_copies(sandbox), &sandbox->sources,
+                                   &sandbox->source_error);
         keeper_config_encode(sandbox->runtime, sandbox->id, spec, &sandbox->sources, &sandbox->config,
                              &sandbox->config_len);
         sandbox->spawned = false;

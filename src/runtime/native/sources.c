@@ -9,17 +9,20 @@
 
 #include "base/memory.h"
 
-int native_sources_open(const SourceRules *rules, const RuntimeSpec *spec, NativeSources *ret_sources,
+int native_sources_open(const SourceRules *rules, const RuntimeSpec *spec, bool copies, NativeSources *ret_sources,
                         HutchError *err) {
         static const SourceRules nothing = {};
         const SandboxSpec *sandbox = spec->spec;
-        _cleanup_(native_sources_clear) NativeSources sources = { .list = new0(Source, sandbox->n_mounts + 1) };
-        _cleanup_free_ char *home = sandbox->n_mounts > 0 && spec->owner ? source_home(spec->owner) : NULL;
+        size_t n = sandbox->n_mounts + (copies ? sandbox->n_copies : 0);
+        _cleanup_(native_sources_clear) NativeSources sources = { .list = new0(Source, n + 1) };
+        _cleanup_free_ char *home = n > 0 && spec->owner ? source_home(spec->owner) : NULL;
 
-        for (; sources.n < sandbox->n_mounts; sources.n++) {
-                const SandboxMount *mount = &sandbox->mounts[sources.n];
-                int r = source_open(rules ? rules : &nothing, mount->source, home,
-                                    mount->writable ? SOURCE_WRITE : SOURCE_READ, &sources.list[sources.n], err);
+        for (; sources.n < n; sources.n++) {
+                bool is_mount = sources.n < sandbox->n_mounts;
+                const SandboxMount *mount = is_mount ? &sandbox->mounts[sources.n] : NULL;
+                const char *source = is_mount ? mount->source : sandbox->copies[sources.n - sandbox->n_mounts].source;
+                SourceUse use = is_mount && mount->writable ? SOURCE_WRITE : SOURCE_READ;
+                int r = source_open(rules ? rules : &nothing, source, home, use, &sources.list[sources.n], err);
 
                 if (r < 0)
                         return r;

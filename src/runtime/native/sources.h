@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include <stdbool.h>
+#include <stddef.h>
+
 #include "base/error.h"
 #include "policy/sources.h"
 #include "runtime/runtime.h"
@@ -11,7 +14,8 @@ typedef struct NativeSources {
         size_t n;
 } NativeSources;
 
-/* Opens what @spec has of the host, by @rules as they are now; NULL: nothing is allowed. All or none. */
-int native_sources_open(const SourceRules *rules, const RuntimeSpec *spec, NativeSources *ret_sources, HutchError *err)
-        __attribute__((nonnull(2, 3)));
+/* Opens what @spec has of the host, by @rules as they are now; NULL: nothing is allowed. First what is mounted, then,
+ * when @copies, what is copied. All or none. */
+int native_sources_open(const SourceRules *rules, const RuntimeSpec *spec, bool copies, NativeSources *ret_sources,
+                        HutchError *err) __attribute__((nonnull(2, 4)));
 void native_sources_clear(NativeSources *sources) __attribute__((nonnull));

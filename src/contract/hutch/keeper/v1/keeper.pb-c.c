@@ -233,6 +233,51 @@ void   hutch__keeper__v1__keeper_mount__free_unpacked
   assert(message->base.descriptor == &hutch__keeper__v1__keeper_mount__descriptor);
   protobuf_c_message_free_unpacked ((ProtobufCMessage*)message, allocator);
 }
+void   hutch__keeper__v1__keeper_copy__init
+                     (Hutch__Keeper__V1__KeeperCopy         *message)
+{
+  static const Hutch__Keeper__V1__KeeperCopy init_value = HUTCH__KEEPER__V1__KEEPER_COPY__INIT;
+  *message = init_value;
+}
+size_t hutch__keeper__v1__keeper_copy__get_packed_size
+                     (const Hutch__Keeper__V1__KeeperCopy *message)
+{
+  assert(message->base.descriptor == &hutch__keeper__v1__keeper_copy__descriptor);
+  return protobuf_c_message_get_packed_size ((const ProtobufCMessage*)(message));
+}
+size_t hutch__keeper__v1__keeper_copy__pack
+                     (const Hutch__Keeper__V1__KeeperCopy *message,
+                      uint8_t       *out)
+{
+  assert(message->base.descriptor == &hutch__keeper__v1__keeper_copy__descriptor);
+  return protobuf_c_message_pack ((const ProtobufCMessage*)message, out);
+}
+size_t hutch__keeper__v1__keeper_copy__pack_to_buffer
+                     (const Hutch__Keeper__V1__KeeperCopy *message,
+                      ProtobufCBuffer *buffer)
+{
+  assert(message->base.descriptor == &hutch__keeper__v1__keeper_copy__descriptor);
+  return protobuf_c_message_pack_to_buffer ((const ProtobufCMessage*)message, buffer);
+}
+Hutch__Keeper__V1__KeeperCopy *
+       hutch__keeper__v1__keeper_copy__unpack
+                     (ProtobufCAllocator  *allocator,
+                      size_t               len,
+                      const uint8_t       *data)
+{
+  return (Hutch__Keeper__V1__KeeperCopy *)
+     protobuf_c_message_unpack (&hutch__keeper__v1__keeper_copy__descriptor,
+                                allocator, len, data);
+}
+void   hutch__keeper__v1__keeper_copy__free_unpacked
+                     (Hutch__Keeper__V1__KeeperCopy *message,
+                      ProtobufCAllocator *allocator)
+{
+  if(!message)
+    return;
+  assert(message->base.descriptor == &hutch__keeper__v1__keeper_copy__descriptor);
+  protobuf_c_message_free_unpacked ((ProtobufCMessage*)message, allocator);
+}
 void   hutch__keeper__v1__keeper_limits__init
                      (Hutch__Keeper__V1__KeeperLimits         *message)
 {
@@ -1583,7 +1628,7 @@ void   hutch__keeper__v1__connect_response__free_unpacked
   assert(message->base.descriptor == &hutch__keeper__v1__connect_response__descriptor);
   protobuf_c_message_free_unpacked ((ProtobufCMessage*)message, allocator);
 }
-static const ProtobufCFieldDescriptor hutch__keeper__v1__keeper_config__field_descriptors[15] =
+static const ProtobufCFieldDescriptor hutch__keeper__v1__keeper_config__field_descriptors[16] =
 {
   {
     "sandbox_id",
@@ -1765,10 +1810,23 @@ static const ProtobufCFieldDescriptor hutch__keeper__v1__keeper_config__field_de
     0,             /* flags */
     0,NULL,NULL    /* reserved1,reserved2, etc */
   },
+  {
+    "copies",
+    17,
+    PROTOBUF_C_LABEL_REPEATED,
+    PROTOBUF_C_TYPE_MESSAGE,
+    offsetof(Hutch__Keeper__V1__KeeperConfig, n_copies),
+    offsetof(Hutch__Keeper__V1__KeeperConfig, copies),
+    &hutch__keeper__v1__keeper_copy__descriptor,
+    NULL,
+    0,             /* flags */
+    0,NULL,NULL    /* reserved1,reserved2, etc */
+  },
 };
 static const unsigned hutch__keeper__v1__keeper_config__field_indices_by_name[] = {
   3,   /* field[3] = cgroup */
   11,   /* field[11] = controllers */
+  15,   /* field[15] = copies */
   14,   /* field[14] = disk_project */
   12,   /* field[12] = keeper_filter */
   2,   /* field[2] = layers */
@@ -1787,7 +1845,7 @@ static const ProtobufCIntRange hutch__keeper__v1__keeper_config__number_ranges[2
 {
   { 1, 0 },
   { 15, 13 },
-  { 0, 15 }
+  { 0, 16 }
 };
 const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_config__descriptor =
 {
@@ -1797,7 +1855,7 @@ const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_config__descriptor =
   "Hutch__Keeper__V1__KeeperConfig",
   "hutch.keeper.v1",
   sizeof(Hutch__Keeper__V1__KeeperConfig),
-  15,
+  16,
   hutch__keeper__v1__keeper_config__field_descriptors,
   hutch__keeper__v1__keeper_config__field_indices_by_name,
   2,  hutch__keeper__v1__keeper_config__number_ranges,
@@ -2097,6 +2155,57 @@ const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_mount__descriptor =
   hutch__keeper__v1__keeper_mount__field_indices_by_name,
   1,  hutch__keeper__v1__keeper_mount__number_ranges,
   (ProtobufCMessageInit) hutch__keeper__v1__keeper_mount__init,
+  NULL,NULL,NULL    /* reserved[123] */
+};
+static const ProtobufCFieldDescriptor hutch__keeper__v1__keeper_copy__field_descriptors[2] =
+{
+  {
+    "mount",
+    1,
+    PROTOBUF_C_LABEL_NONE,
+    PROTOBUF_C_TYPE_MESSAGE,
+    0,   /* quantifier_offset */
+    offsetof(Hutch__Keeper__V1__KeeperCopy, mount),
+    &hutch__keeper__v1__keeper_mount__descriptor,
+    NULL,
+    0,             /* flags */
+    0,NULL,NULL    /* reserved1,reserved2, etc */
+  },
+  {
+    "exclude",
+    2,
+    PROTOBUF_C_LABEL_REPEATED,
+    PROTOBUF_C_TYPE_STRING,
+    offsetof(Hutch__Keeper__V1__KeeperCopy, n_exclude),
+    offsetof(Hutch__Keeper__V1__KeeperCopy, exclude),
+    NULL,
+    &protobuf_c_empty_string,
+    0,             /* flags */
+    0,NULL,NULL    /* reserved1,reserved2, etc */
+  },
+};
+static const unsigned hutch__keeper__v1__keeper_copy__field_indices_by_name[] = {
+  1,   /* field[1] = exclude */
+  0,   /* field[0] = mount */
+};
+static const ProtobufCIntRange hutch__keeper__v1__keeper_copy__number_ranges[1 + 1] =
+{
+  { 1, 0 },
+  { 0, 2 }
+};
+const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_copy__descriptor =
+{
+  PROTOBUF_C__MESSAGE_DESCRIPTOR_MAGIC,
+  "hutch.keeper.v1.KeeperCopy",
+  "KeeperCopy",
+  "Hutch__Keeper__V1__KeeperCopy",
+  "hutch.keeper.v1",
+  sizeof(Hutch__Keeper__V1__KeeperCopy),
+  2,
+  hutch__keeper__v1__keeper_copy__field_descriptors,
+  hutch__keeper__v1__keeper_copy__field_indices_by_name,
+  1,  hutch__keeper__v1__keeper_copy__number_ranges,
+  (ProtobufCMessageInit) hutch__keeper__v1__keeper_copy__init,
   NULL,NULL,NULL    /* reserved[123] */
 };
 static const ProtobufCFieldDescriptor hutch__keeper__v1__keeper_limits__field_descriptors[12] =

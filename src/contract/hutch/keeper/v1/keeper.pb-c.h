@@ -23,6 +23,7 @@ typedef struct Hutch__Keeper__V1__KeeperSubordinateIds Hutch__Keeper__V1__Keeper
 typedef struct Hutch__Keeper__V1__KeeperControllers Hutch__Keeper__V1__KeeperControllers;
 typedef struct Hutch__Keeper__V1__EnvironmentVariable Hutch__Keeper__V1__EnvironmentVariable;
 typedef struct Hutch__Keeper__V1__KeeperMount Hutch__Keeper__V1__KeeperMount;
+typedef struct Hutch__Keeper__V1__KeeperCopy Hutch__Keeper__V1__KeeperCopy;
 typedef struct Hutch__Keeper__V1__KeeperLimits Hutch__Keeper__V1__KeeperLimits;
 typedef struct Hutch__Keeper__V1__DescribeRequest Hutch__Keeper__V1__DescribeRequest;
 typedef struct Hutch__Keeper__V1__DescribeResponse Hutch__Keeper__V1__DescribeResponse;
@@ -195,10 +196,15 @@ struct  Hutch__Keeper__V1__KeeperConfig
    * quotas here, and the keeper measures.
    */
   uint32_t disk_project;
+  /*
+   * Copies to be made, as the sandbox's files are new. Their sources are descriptors behind those of the mounts.
+   */
+  size_t n_copies;
+  Hutch__Keeper__V1__KeeperCopy **copies;
 };
 #define HUTCH__KEEPER__V1__KEEPER_CONFIG__INIT \
  { PROTOBUF_C_MESSAGE_INIT (&hutch__keeper__v1__keeper_config__descriptor) \
-    , (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string, 0,NULL, (char *)protobuf_c_empty_string, 0,NULL, 0, 0, NULL, (char *)protobuf_c_empty_string, NULL, {0,NULL}, NULL, {0,NULL}, NULL, 0 }
+    , (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string, 0,NULL, (char *)protobuf_c_empty_string, 0,NULL, 0, 0, NULL, (char *)protobuf_c_empty_string, NULL, {0,NULL}, NULL, {0,NULL}, NULL, 0, 0,NULL }
 
 
 /*
@@ -309,6 +315,27 @@ struct  Hutch__Keeper__V1__KeeperMount
 #define HUTCH__KEEPER__V1__KEEPER_MOUNT__INIT \
  { PROTOBUF_C_MESSAGE_INIT (&hutch__keeper__v1__keeper_mount__descriptor) \
     , (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string, 0, 0 }
+
+
+/*
+ * Something copied into the sandbox.
+ */
+struct  Hutch__Keeper__V1__KeeperCopy
+{
+  ProtobufCMessage base;
+  /*
+   * What, and where to; `writable` is unset.
+   */
+  Hutch__Keeper__V1__KeeperMount *mount;
+  /*
+   * Patterns of what to leave out.
+   */
+  size_t n_exclude;
+  char **exclude;
+};
+#define HUTCH__KEEPER__V1__KEEPER_COPY__INIT \
+ { PROTOBUF_C_MESSAGE_INIT (&hutch__keeper__v1__keeper_copy__descriptor) \
+    , NULL, 0,NULL }
 
 
 /*
@@ -1153,6 +1180,25 @@ Hutch__Keeper__V1__KeeperMount *
 void   hutch__keeper__v1__keeper_mount__free_unpacked
                      (Hutch__Keeper__V1__KeeperMount *message,
                       ProtobufCAllocator *allocator);
+/* Hutch__Keeper__V1__KeeperCopy methods */
+void   hutch__keeper__v1__keeper_copy__init
+                     (Hutch__Keeper__V1__KeeperCopy         *message);
+size_t hutch__keeper__v1__keeper_copy__get_packed_size
+                     (const Hutch__Keeper__V1__KeeperCopy   *message);
+size_t hutch__keeper__v1__keeper_copy__pack
+                     (const Hutch__Keeper__V1__KeeperCopy   *message,
+                      uint8_t             *out);
+size_t hutch__keeper__v1__keeper_copy__pack_to_buffer
+                     (const Hutch__Keeper__V1__KeeperCopy   *message,
+                      ProtobufCBuffer     *buffer);
+Hutch__Keeper__V1__KeeperCopy *
+       hutch__keeper__v1__keeper_copy__unpack
+                     (ProtobufCAllocator  *allocator,
+                      size_t               len,
+                      const uint8_t       *data);
+void   hutch__keeper__v1__keeper_copy__free_unpacked
+                     (Hutch__Keeper__V1__KeeperCopy *message,
+                      ProtobufCAllocator *allocator);
 /* Hutch__Keeper__V1__KeeperLimits methods */
 void   hutch__keeper__v1__keeper_limits__init
                      (Hutch__Keeper__V1__KeeperLimits         *message);
@@ -1740,6 +1786,9 @@ typedef void (*Hutch__Keeper__V1__EnvironmentVariable_Closure)
 typedef void (*Hutch__Keeper__V1__KeeperMount_Closure)
                  (const Hutch__Keeper__V1__KeeperMount *message,
                   void *closure_data);
+typedef void (*Hutch__Keeper__V1__KeeperCopy_Closure)
+                 (const Hutch__Keeper__V1__KeeperCopy *message,
+                  void *closure_data);
 typedef void (*Hutch__Keeper__V1__KeeperLimits_Closure)
                  (const Hutch__Keeper__V1__KeeperLimits *message,
                   void *closure_data);
@@ -1954,6 +2003,7 @@ extern const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_subordinate_id
 extern const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_controllers__descriptor;
 extern const ProtobufCMessageDescriptor hutch__keeper__v1__environment_variable__descriptor;
 extern const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_mount__descriptor;
+extern const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_copy__descriptor;
 extern const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_limits__descriptor;
 extern const ProtobufCMessageDescriptor hutch__keeper__v1__describe_request__descriptor;
 extern const ProtobufCMessageDescriptor hutch__keeper__v1__describe_response__descriptor;
