@@ -79,7 +79,6 @@ static void refuse_unsupported(const Message *message, Violations *violations) {
                 bool used;
         } features[] = {
                 { "image", *message->image && !str_equal(message->image, IMAGE_DEFAULT) },
-                { "tools", message->n_tools > 0 },
                 { "companions", message->n_companions > 0 },
                 { "ports", message->n_ports > 0 },
                 { "gpus", message->gpus },

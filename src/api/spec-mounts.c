@@ -14,9 +14,11 @@
 #include "contract/hutch/v1/sandbox.pb-c.h"
 #include "policy/path-rules.h"
 #include "policy/sources.h"
+#include "policy/tools.h"
 
 #define MOUNTS_MAX 64
 #define COPIES_MAX 64
+#define TOOLS_MAX 32
 #define TARGETS_MAX (MOUNTS_MAX + 1 + COPIES_MAX)
 #define PATTERNS_MAX 256               /* of one copy */
 #define PATTERN_BYTES_MAX (256 * 1024) /* of all copies */
@@ -136,6 +138,59 @@ static void check_copies(const Message *message, const SandboxRules *rules, Targ
         }
 }
 
+/* Whether something of it can be had; the error says why not. */
+static int try_tool(const Tool *tool, const SandboxRules *rules, HutchError *err) {
+        static const SourceRules nothing = {};
+        _cleanup_free_ char *home = rules->owner ? source_home(rules->owner) : NULL;
+        bool forbidden = false;
+
+        for (const char *const *part = tool->parts; *part; part++) {
+                Source opened;
+                int r = tool_open_part(rules->sources ? rules->sources : &nothing, *part, home, &opened, NULL);
+
+                if (r == 0) {
+                        source_close(&opened);
+                        return 0;
+                }
+                forbidden = forbidden || r == -EACCES;
+        }
+        if (forbidden)
+                return reason_set(err, -EACCES, REASON_SOURCE_NOT_ALLOWED,
+                                  "the tool '%s' is in no folder that callers may read; the operator names them by "
+                                  "sources.read",
+                                  tool->name);
+        return reason_set(err, -EINVAL, REASON_TOOL_UNKNOWN, "nothing of the tool '%s' is in the caller's home",
+                          tool->name);
+}
+
+static void check_tool(char *const names[], size_t i, const SandboxRules *rules, Violations *violations) {
+        const Tool *tool = tool_find(names[i]);
+
+        for (size_t j = 0; j < i; j++)
+                if (str_equal(names[i], names[j])) {
+                        violations_add(violations, NULL, REASON_FIELD_INVALID, "it is there twice");
+                        return;
+                }
+        if (tool)
+                (void) violations_note(violations, NULL, try_tool(tool, rules, &violations->err));
+        else
+                violations_add(violations, NULL, REASON_TOOL_UNKNOWN, "there is no such tool; GetInfo lists them");
+}
+
+static void check_tools(const Message *message, const SandboxRules *rules, Violations *violations) {
+        if (message->n_tools > TOOLS_MAX) {
+                violations_add_limit(violations, "tools", REASON_FIELD_OUT_OF_RANGE, "tools", TOOLS_MAX,
+                                     "at most %d tools", TOOLS_MAX);
+                return;
+        }
+        for (size_t i = 0; i < message->n_tools; i++) {
+                size_t above = violations_enter_element(violations, "tools", i);
+
+                check_tool(message->tools, i, rules, violations);
+                violations_leave(violations, above);
+        }
+}
+
 void spec_mounts_check(const Message *message, const SandboxRules *rules, Violations *violations) {
         _cleanup_(targets_clear) Targets targets = {};
 
@@ -156,29 +211,18 @@ void spec_mounts_check(const Message *message, const SandboxRules *rules, Violat
         }
         targets.n_mounts = targets.n;
         check_copies(message, rules, &targets, violations);
+        check_tools(message, rules, violations);
 }
 
-static size_t depth_of(const char *path) {
-        size_t depth = 0;
-
-        for (; *path; path++)
-                depth += *path == '/';
-        return depth;
-}
-
-/* Puts it behind those that are as deep or less. */
-static int add(SandboxSpec *spec, const char *source, const char *target, bool writable) {
+static int add_mount(SandboxSpec *spec, const char *source, const char *target, bool writable) {
         const PathContext context = { .use = PATH_USE_ABSOLUTE };
-        SandboxMount mount = { .writable = writable };
-        size_t at = spec->n_mounts;
-        int r = path_resolve(target, strlen(target), &context, &mount.target, NULL, NULL);
+        SandboxMount *mount = &spec->mounts[spec->n_mounts];
+        int r = path_resolve(target, strlen(target), &context, &mount->target, NULL, NULL);
 
         if (r < 0)
                 return r == -ENOMEM ? r : -EBADMSG;
-        mount.source = xstrdup(source);
-        for (; at > 0 && depth_of(spec->mounts[at - 1].target) > depth_of(mount.target); at--)
-                spec->mounts[at] = spec->mounts[at - 1];
-        spec->mounts[at] = mount;
+        mount->source = xstrdup(source);
+        mount->writable = writable;
         spec->n_mounts++;
         return 0;
 }
@@ -201,13 +245,16 @@ int spec_mounts_build(const Message *message, SandboxSpec *spec) {
 
         if (message->n_mounts > MOUNTS_MAX || message->n_copies > COPIES_MAX)
                 return -EBADMSG;
+        if (message->n_tools > 0)
+                spec->tools = copy_texts(message->tools, message->n_tools);
         spec->copies = new0(SandboxCopy, message->n_copies + 1);
         for (size_t i = 0; i < message->n_copies && r == 0; i++)
                 r = add_copy(spec, message->copies[i]);
         spec->mounts = new0(SandboxMount, message->n_mounts + 1);
         if (r == 0 && message->workspace && *message->workspace->source)
-                r = add(spec, message->workspace->source, spec->workspace, !message->workspace->read_only);
+                r = add_mount(spec, message->workspace->source, spec->workspace, !message->workspace->read_only);
         for (size_t i = 0; i < message->n_mounts && r == 0; i++)
-                r = add(spec, message->mounts[i]->source, message->mounts[i]->target, message->mounts[i]->writable);
+                r = add_mount(spec, message->mounts[i]->source, message->mounts[i]->target,
+                              message->mounts[i]->writable);
         return r;
 }

@@ -14,6 +14,7 @@
 #include "api/times.h"
 #include "base/strings.h"
 #include "contract/hutch/v1/system.pb-c.h"
+#include "policy/tools.h"
 #include "runtime/runtime.h"
 
 #define INFO_LIMITS_FIELD 4
@@ -129,6 +130,20 @@ static void put_host(WireBuffer *buffer) {
         wire_put_message(buffer, INFO_HOST_FIELD, &message.base);
 }
 
+/* Their names; the caller frees the list. */
+static char **list_tools(size_t *ret_n) {
+        size_t n = 0;
+        char **names;
+
+        while (tools[n].name)
+                n++;
+        names = new0(char *, n);
+        for (size_t i = 0; i < n; i++)
+                names[i] = (char *) tools[i].name;
+        *ret_n = n;
+        return names;
+}
+
 static void get_info(Call *call, const uint8_t *bytes, size_t len, void *context) {
         _cleanup_(request_clear) Request request = {};
         _cleanup_(wire_buffer_clear) WireBuffer buffer = {};
@@ -149,7 +164,9 @@ static void get_info(Call *call, const uint8_t *bytes, size_t len, void *context
         message.active_execs = counts.active_execs;
         message.caller = request.caller.name;
         message.caller_is_admin = request.caller.caller.admin;
+        message.tools = list_tools(&message.n_tools);
         wire_put_fields(&buffer, &message.base);
+        free(message.tools);
         put_server_limits(&buffer, &api->limits);
         for (Runtime *const *runtime = control_runtimes(api->options.control); *runtime; runtime++)
                 put_runtime(&buffer, *runtime);

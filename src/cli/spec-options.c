@@ -325,6 +325,8 @@ const Option spec_options[] = {
           FIELD("mounts", apply_mount) },
         { "copy", 0, "SOURCE:TARGET", .help = "copy a folder or file of this machine into it", COMPLETES_FILES,
           FIELD("copies", apply_copy) },
+        { "tool", 0, "TOOL", .help = "what a tool has in your home, read-only: claude, git, …", 0,
+          FIELD("tools", message_set) },
         { "workspace", 0, "SOURCE", .help = "a folder of this machine as its workspace", COMPLETES_FILES,
           FIELD("workspace.source", apply_workspace) },
         { "label", 'l', "NAME[=VALUE]", .help = "a label to find it by", 0, FIELD("labels", apply_label) },

@@ -43,6 +43,7 @@ SandboxSpec *sandbox_spec_unref(SandboxSpec *spec) {
                 strv_free(spec->copies[i].exclude);
         }
         free(spec->copies);
+        strv_free(spec->tools);
         free(spec->image);
         free(spec->runtime);
         free(spec->user);

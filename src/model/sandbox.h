@@ -86,10 +86,11 @@ typedef struct SandboxSpec {
         size_t n_env;
         Label *labels;
         size_t n_labels;
-        SandboxMount *mounts; /* outer targets first */
+        SandboxMount *mounts;
         size_t n_mounts;
         SandboxCopy *copies;
         size_t n_copies;
+        char **tools; /* ends with NULL; NULL: none */
         SandboxLimits limits;
         uint64_t idle_ttl;     /* nanoseconds; 0: for ever */
         uint64_t max_lifetime; /* nanoseconds; 0: for ever */

@@ -29,6 +29,9 @@ class Host:
             self.daemon = Daemon(rules)
         else:
             self.daemon = UserDaemon({"one id": 0, "subordinate ids": 2}[kind], config=rules)
+            passwd = self.daemon.folder / "passwd"
+            text = passwd.read_text(encoding="utf-8").replace(f":{UID}:{UID}::/:", f":{UID}:{UID}::{self.open}:")
+            passwd.write_text(text, encoding="utf-8")
 
     @staticmethod
     def give(path: Path) -> Path:

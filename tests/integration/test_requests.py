@@ -133,7 +133,6 @@ def test_create_tells_every_violation_at_once(daemon):
 
 UNSUPPORTED = {
     "image": {"image": "debian:12"},
-    "tools": {"tools": ["git"]},
     "companions": {"companions": [{"name": "db", "image": "x"}]},
     "ports": {"ports": [{"sandbox_port": 80}]},
     "gpus": {"gpus": {"count": 1}},

@@ -51,7 +51,7 @@ static void set_user_ids(const NativeRuntime *runtime, uint32_t slot, bool has_m
 typedef Hutch__Keeper__V1__KeeperMount MountMessage;
 typedef Hutch__Keeper__V1__KeeperCopy CopyMessage;
 
-/* What of the host the keeper is to mount and copy; texts are those of the spec and of the sources. */
+/* What of the host the keeper is to mount and copy; texts are those of the sources. */
 typedef struct HostFiles {
         MountMessage *messages;
         MountMessage **mounts;
@@ -72,7 +72,6 @@ static void add_copy(HostFiles *files, MountMessage *mount, const SandboxCopy *c
         CopyMessage *message = &files->copy_messages[files->n_copies];
 
         hutch__keeper__v1__keeper_copy__init(message);
-        mount->target = copy->target;
         message->mount = mount;
         message->exclude = copy->exclude;
         while (copy->exclude && copy->exclude[message->n_exclude])
@@ -80,7 +79,7 @@ static void add_copy(HostFiles *files, MountMessage *mount, const SandboxCopy *c
         files->copies[files->n_copies++] = message;
 }
 
-static HostFiles list_host_files(const SandboxSpec *spec, const NativeSources *sources) {
+static HostFiles list_host_files(const NativeSources *sources) {
         HostFiles files = {
                 .messages = new0(MountMessage, sources->n + 1),
                 .mounts = new0(MountMessage *, sources->n + 1),
@@ -89,18 +88,18 @@ static HostFiles list_host_files(const SandboxSpec *spec, const NativeSources *s
         };
 
         for (size_t i = 0; i < sources->n; i++) {
+                const NativeSource *source = &sources->list[i];
                 MountMessage *mount = &files.messages[i];
 
                 hutch__keeper__v1__keeper_mount__init(mount);
-                mount->source = sources->list[i].path;
-                mount->group = sources->list[i].group;
-                if (i >= spec->n_mounts) {
-                        add_copy(&files, mount, &spec->copies[i - spec->n_mounts]);
-                        continue;
-                }
-                mount->target = spec->mounts[i].target;
-                mount->writable = spec->mounts[i].writable;
-                files.mounts[files.n_mounts++] = mount;
+                mount->source = source->source.path;
+                mount->group = source->source.group;
+                mount->target = source->target;
+                mount->writable = source->writable;
+                if (source->copy)
+                        add_copy(&files, mount, source->copy);
+                else
+                        files.mounts[files.n_mounts++] = mount;
         }
         return files;
 }
@@ -113,7 +112,7 @@ void keeper_config_encode(const NativeRuntime *runtime, const char *id, const Ru
         Google__Protobuf__Duration timeout = keeper_duration_of(runtime->start_timeout);
         Hutch__Keeper__V1__KeeperControllers controllers = HUTCH__KEEPER__V1__KEEPER_CONTROLLERS__INIT;
         Hutch__Keeper__V1__KeeperSubordinateIds ids = HUTCH__KEEPER__V1__KEEPER_SUBORDINATE_IDS__INIT;
-        _cleanup_(host_files_clear) HostFiles files = list_host_files(spec->spec, sources);
+        _cleanup_(host_files_clear) HostFiles files = list_host_files(sources);
         _cleanup_free_ char *folder = NULL, *cgroup = NULL, *cpu = controller_folder(runtime, NATIVE_CPU, id),
                             *memory = controller_folder(runtime, NATIVE_MEMORY, id),
                             *pids = controller_folder(runtime, NATIVE_PIDS, id),
@@ -152,7 +151,7 @@ void keeper_config_encode(const NativeRuntime *runtime, const char *id, const Ru
         config.uid_base = UID_RANGE_FIRST + spec->uid_slot * UID_RANGE_SIZE;
         config.uid_count = UID_RANGE_SIZE;
         if (!runtime->uid_ranges)
-                set_user_ids(runtime, spec->uid_slot, spec->spec->n_mounts > 0, &config, &ids);
+                set_user_ids(runtime, spec->uid_slot, spec->spec->n_mounts > 0 || spec->spec->tools, &config, &ids);
         config.disk_project = runtime->disk_projects > 0 ? runtime->disk_projects + spec->uid_slot : 0;
         config.n_mounts = files.n_mounts;
         config.mounts = files.mounts;

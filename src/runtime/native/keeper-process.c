@@ -116,7 +116,7 @@ int keeper_process_spawn(uv_loop_t *loop, KeeperProgram *program, int folder, co
         descriptors[0] = config_fd;
         descriptors[1] = socket_fd;
         for (size_t i = 0; i < start->sources->n; i++)
-                descriptors[2 + i] = start->sources->list[i].fd;
+                descriptors[2 + i] = start->sources->list[i].source.fd;
         r = child_process_spawn(loop,
                                 &(ChildOptions){
                                         .program = path,

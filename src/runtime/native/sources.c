@@ -5,35 +5,110 @@
 
 #include "runtime/native/sources.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/memory.h"
+#include "base/strings.h"
+#include "policy/tools.h"
+
+#define HOME "/home/agent/"
+
+static size_t depth_of(const char *path) {
+        size_t depth = 0;
+
+        for (; *path; path++)
+                depth += *path == '/';
+        return depth;
+}
+
+/* Puts a mount behind those that are as deep or less, and a copy at the end. */
+static void add(NativeSources *sources, const NativeSource *source) {
+        size_t at = sources->n;
+
+        sources->list = xreallocarray(sources->list, sources->n + 1, sizeof(NativeSource));
+        for (; !source->copy && at > 0 && depth_of(sources->list[at - 1].target) > depth_of(source->target); at--)
+                sources->list[at] = sources->list[at - 1];
+        sources->list[at] = *source;
+        sources->n++;
+}
+
+static bool has_target(const SandboxSpec *spec, const char *target) {
+        for (size_t i = 0; i < spec->n_mounts; i++)
+                if (str_equal(spec->mounts[i].target, target))
+                        return true;
+        return false;
+}
+
+/* What of it is not there, or not allowed any more, is left out; and so is what the caller has put something else at. */
+static void add_tool(NativeSources *sources, const SourceRules *rules, const SandboxSpec *spec, const char *name,
+                     const char *home) {
+        const Tool *tool = tool_find(name);
+
+        for (const char *const *part = tool ? tool->parts : NULL; part && *part; part++) {
+                NativeSource source = {};
+
+                if (asprintf(&source.target, HOME "%s", *part) < 0)
+                        abort();
+                if (has_target(spec, source.target) || tool_open_part(rules, *part, home, &source.source, NULL) < 0)
+                        free(source.target);
+                else
+                        add(sources, &source);
+        }
+}
+
+static int open_all(NativeSources *sources, const SourceRules *rules, const RuntimeSpec *spec, bool copies,
+                    HutchError *err) {
+        const SandboxSpec *sandbox = spec->spec;
+        _cleanup_free_ char *home = spec->owner ? source_home(spec->owner) : NULL;
+        int r = 0;
+
+        for (size_t i = 0; i < sandbox->n_mounts && r == 0; i++) {
+                const SandboxMount *mount = &sandbox->mounts[i];
+                NativeSource source = { .writable = mount->writable };
+
+                r = source_open(rules, mount->source, home, mount->writable ? SOURCE_WRITE : SOURCE_READ,
+                                &source.source, err);
+                if (r == 0) {
+                        source.target = xstrdup(mount->target);
+                        add(sources, &source);
+                }
+        }
+        for (char **tool = sandbox->tools; tool && *tool && r == 0; tool++)
+                add_tool(sources, rules, sandbox, *tool, home);
+        for (size_t i = 0; copies && i < sandbox->n_copies && r == 0; i++) {
+                NativeSource source = { .copy = &sandbox->copies[i] };
+
+                r = source_open(rules, source.copy->source, home, SOURCE_READ, &source.source, err);
+                if (r == 0) {
+                        source.target = xstrdup(source.copy->target);
+                        add(sources, &source);
+                }
+        }
+        return r;
+}
 
 int native_sources_open(const SourceRules *rules, const RuntimeSpec *spec, bool copies, NativeSources *ret_sources,
                         HutchError *err) {
         static const SourceRules nothing = {};
-        const SandboxSpec *sandbox = spec->spec;
-        size_t n = sandbox->n_mounts + (copies ? sandbox->n_copies : 0);
-        _cleanup_(native_sources_clear) NativeSources sources = { .list = new0(Source, n + 1) };
-        _cleanup_free_ char *home = n > 0 && spec->owner ? source_home(spec->owner) : NULL;
+        NativeSources sources = {};
+        int r = 0;
 
-        for (; sources.n < n; sources.n++) {
-                bool is_mount = sources.n < sandbox->n_mounts;
-                const SandboxMount *mount = is_mount ? &sandbox->mounts[sources.n] : NULL;
-                const char *source = is_mount ? mount->source : sandbox->copies[sources.n - sandbox->n_mounts].source;
-                SourceUse use = is_mount && mount->writable ? SOURCE_WRITE : SOURCE_READ;
-                int r = source_open(rules ? rules : &nothing, source, home, use, &sources.list[sources.n], err);
-
-                if (r < 0)
-                        return r;
+        if (spec->spec->n_mounts > 0 || spec->spec->n_copies > 0 || spec->spec->tools)
+                r = open_all(&sources, rules ? rules : &nothing, spec, copies, err);
+        if (r < 0) {
+                native_sources_clear(&sources);
+                return r;
         }
-        *ret_sources = (NativeSources){ .n = sources.n, .list = TAKE_PTR(sources.list) };
+        *ret_sources = sources;
         return 0;
 }
 
 void native_sources_clear(NativeSources *sources) {
-        for (size_t i = 0; sources->list && i < sources->n; i++)
-                source_close(&sources->list[i]);
+        for (size_t i = 0; i < sources->n; i++) {
+                source_close(&sources->list[i].source);
+                free(sources->list[i].target);
+        }
         free(sources->list);
         *sources = (NativeSources){};
 }

@@ -8,14 +8,23 @@
 #include "policy/sources.h"
 #include "runtime/runtime.h"
 
-/* The host's files that a sandbox is started with: open, in the order in which its keeper gets them. */
+/* A folder or file of the host that a sandbox is started with. */
+typedef struct NativeSource {
+        Source source;
+        char *target;
+        bool writable;
+        const SandboxCopy *copy; /* what it is copied for, as long as the spec; NULL: it is mounted */
+} NativeSource;
+
+/* All of them, open, in the order in which the keeper gets them: what is mounted, outer targets first, then what is
+ * copied. */
 typedef struct NativeSources {
-        Source *list;
+        NativeSource *list;
         size_t n;
 } NativeSources;
 
-/* Opens what @spec has of the host, by @rules as they are now; NULL: nothing is allowed. First what is mounted, then,
- * when @copies, what is copied. All or none. */
+/* Opens what @spec has of the host, by @rules as they are now; NULL: nothing is allowed. What is copied only when
+ * @copies; what there is of its tools. All or none. */
 int native_sources_open(const SourceRules *rules, const RuntimeSpec *spec, bool copies, NativeSources *ret_sources,
                         HutchError *err) __attribute__((nonnull(2, 4)));
 void native_sources_clear(NativeSources *sources) __attribute__((nonnull));

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tools: what programs have in the caller's home, in sandboxes. And that home itself."""
+
+import shutil
+
+import pytest
+from hutchd import refused
+from test_mounts import daemon_of_host, make_host  # noqa: F401  pylint: disable=unused-import
+from user_daemon import UID
+
+
+@pytest.fixture(name="caller")
+def make_caller(host):
+    """The user, whose home is the folder that the daemon may read."""
+    if host.is_root:
+        pytest.skip("who calls has another home")
+    host.make(".gitconfig", "[user]\n  name = Somebody\n", 0o600)
+    host.make(".config")
+    host.make(".config/git")
+    host.make(".config/git/ignore", "*.o\n")
+    host.make(".real")
+    host.make(".real/auth.json", "{}", 0o600)
+    (host.open / ".codex").symlink_to(".real")
+    yield host.daemon.client(UID)
+    for name in (".config", ".real"):
+        shutil.rmtree(host.open / name)
+    for name in (".gitconfig", ".codex"):
+        (host.open / name).unlink()
+
+
+def test_info_lists_them(daemon):
+    assert list(daemon.info().tools) == ["claude", "codex", "git", "npm", "uv"]
+
+
+def test_what_there_is_of_them_is_read_only_at_home(daemon, caller):
+    sandbox = caller.ready(tools=["git", "codex"])
+    told = caller.shell(sandbox, "git config --global user.name; cat ~/.config/git/ignore ~/.codex/auth.json")
+    assert told == "Somebody\n*.o\n{}"
+    for file in (".gitconfig", ".config/git/x", ".codex/auth.json"):
+        assert caller.run(sandbox, "sh", "-c", f"echo x >>~/{file}").exec.result.exit_code != 0
+    caller.shell(sandbox, "touch ~/.config/mine")
+    daemon.remove(sandbox)
+
+
+def test_mounts_come_before_them_and_go_into_them(daemon, caller, host):
+    host.make(".real/inner")
+    mine = host.make("mine", "mine\n")
+    mounts = [
+        {"source": "~/mine", "target": "/home/agent/.gitconfig"},
+        {"source": "~/.config/git", "target": "/home/agent/.codex/inner", "writable": True},
+    ]
+    sandbox = caller.ready(tools=["git", "codex"], mounts=mounts)
+    assert caller.shell(sandbox, "cat ~/.gitconfig; ls ~/.codex/inner; touch ~/.codex/inner/made") == "mine\nignore\n"
+    daemon.remove(sandbox)
+    mine.unlink()
+
+
+def test_what_is_not_there_is_refused(caller):
+    with refused("TOOL_UNKNOWN", "spec.tools[0]", "spec.tools[1]"):
+        caller.create(tools=["none-such", "uv"])
+    with refused("FIELD_INVALID", "spec.tools[1]"):
+        caller.create(tools=["git", "git"])
+    with refused("FIELD_OUT_OF_RANGE", "spec.tools"):
+        caller.create(tools=["git"] * 33)
+
+
+def test_what_is_not_allowed_is_refused(daemon):
+    """The home of who calls here is root's, in which the daemon may not read."""
+    with refused("SOURCE_NOT_ALLOWED"):
+        daemon.create(tools=["git"])
