@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What lives here: the rules of targets, and mounts on their way into the model. What does not: which sources may be had
- * (policy/sources.c). */
+/* What lives here: the rules of targets, and mounts, copies and tools on their way into the model. What does not: which
+ * sources may be had (policy/sources.c). */
 
 #include "api/spec-mounts.h"
 

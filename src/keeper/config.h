@@ -15,8 +15,8 @@
 /* What a keeper is told at its start: hutch.keeper.v1.KeeperConfig in a sealed memfd.
  *
  * hutchd has checked all of it. What the keeper's safety depends on is checked again: that nobody can change it any
- * more, its size, that paths are absolute and plain, that the range of uids is one, that filters may be some, that there
- * are descriptors of what is mounted or copied. What this keeper cannot do yet (layers) is refused. */
+ * more, its size, that paths are absolute and plain, that the range of uids is one, that filters may be some, and that
+ * there are descriptors of what is mounted or copied. What this keeper cannot do yet (layers) is refused. */
 
 #define KEEPER_CONFIG_SIZE_MAX (1024 * 1024)
 #define SOURCES_FD 5 /* the first of the descriptors of what is mounted or copied */

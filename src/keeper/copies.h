@@ -3,9 +3,9 @@
 
 #include "keeper/rootfs-parts.h"
 
-/* Copies of the host's files, made once: in PID 1, as the sandbox's root, before anybody is inside. They are the agent's,
- * with their modes but for setuid and setgid, their times, their symlinks and the hard links among them. What is neither
- * file, folder nor symlink is left out.
+/* Copies of the host's files, made once: in PID 1, as the sandbox's root, before anybody is inside. They are the
+ * agent's, with their modes but for setuid and setgid, their times, their symlinks and the hard links among them. What
+ * is neither file, folder nor symlink is left out.
  *
  * Who owns the source may change it meanwhile: it is walked by descriptors, each opened in the one before, without
  * following links, so that nothing but what is or was in it is ever read. */

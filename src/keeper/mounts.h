@@ -24,7 +24,7 @@ int mounts_find(const KeeperConfig *config, int *ret_trees) __attribute__((nonnu
  * by whoever was inside before. */
 int mounts_open_place(int root, const char *path, bool is_folder, int *ret_fd) __attribute__((nonnull));
 
-/* Mounts those that are mounted below @root, in their order; makes what is missing of the way there. @what: room for what it is at, when it
- * fails. */
+/* Mounts those that are mounted below @root, in their order; makes what is missing of the way there. @what: room for
+ * what it is at, when it fails. */
 int mounts_attach(const KeeperConfig *config, const int *trees, int root, char *what, size_t what_size)
         __attribute__((nonnull(1, 4)));

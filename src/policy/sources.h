@@ -40,8 +40,8 @@ typedef struct Source {
 char *source_home(const char *owner) __attribute__((nonnull));
 
 /* Checks and opens @source. @home may be NULL. SOURCE_NOT_ALLOWED: it is in no folder of the operator's, whether it
- * exists or not; or it is the daemon's; or it belongs to root and would be written. SOURCE_INVALID: everything else that
- * is wrong with it. */
+ * exists or not; or it is the daemon's; or it belongs to root and would be written. SOURCE_INVALID: all else that is
+ * wrong with it. */
 int source_open(const SourceRules *rules, const char *source, const char *home, SourceUse use, Source *ret_source,
                 HutchError *err) __attribute__((nonnull(1, 2, 5)));
 void source_close(Source *source) __attribute__((nonnull));

@@ -17,7 +17,7 @@ extern const Tool tools[]; /* ends with one without a name */
 /* NULL: there is no such tool. */
 const Tool *tool_find(const char *name) __attribute__((nonnull));
 
-/* Opens a part of a tool in @home, which may be NULL. A symlink is followed, and where it leads is what must be allowed.
+/* Opens a part of a tool in @home, which may be NULL. A symlink is followed, and where it leads must be allowed.
  * Fails as source_open() does. */
 int tool_open_part(const SourceRules *rules, const char *part, const char *home, Source *ret_source, HutchError *err)
         __attribute__((nonnull(1, 2, 4)));

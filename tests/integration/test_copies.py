@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Folders and files of the host that are copied into sandboxes when these are created. Of root's daemon and of those of an
-ordinary user."""
+"""Folders and files of the host that are copied into sandboxes when these are created. Of root's daemon and of those of
+an ordinary user."""
 
 import os
 import socket
@@ -54,7 +54,8 @@ def make_tree(host, project):
 
 def test_a_tree_comes_as_it_is(daemon, created, tree):
     sandbox = created((tree, "/workspace/copy"))
-    told = daemon.shell(sandbox, "cd copy && find . | sort && stat -c '%n %u:%g %a' . file inner inner/* && inner/program")
+    script = "find . | sort && stat -c '%n %u:%g %a' . file inner inner/* && inner/program"
+    told = daemon.shell(sandbox, f"cd copy && {script}")
     names = ["dangling", "file", "inner", "inner/empty", "inner/program", "inner/second", "inner/up", "loop", "sparse"]
     assert told.splitlines() == [
         ".",
@@ -82,7 +83,8 @@ def test_a_tree_comes_as_it_is(daemon, created, tree):
 
 def test_into_folders_that_are_there_and_files(daemon, created, tree):
     sandbox = created((tree, "/workspace"), (tree / "file", "/etc/hostname"), (tree / "file", "/home/agent/.a/b"))
-    told = daemon.shell(sandbox, "cat file /etc/hostname ~/.a/b; stat -c %u . ~/.a /etc/hostname; stat -c %u /etc").split()
+    script = "cat file /etc/hostname ~/.a/b; stat -c %u . ~/.a /etc/hostname /etc"
+    told = daemon.shell(sandbox, script).split()
     assert told[:-1] == ["text"] * 3 + ["1000"] * 3
     assert told[-1] == daemon.shell(sandbox, "stat -c %u /").strip()
 

@@ -40,7 +40,7 @@ static bool has_target(const SandboxSpec *spec, const char *target) {
         return false;
 }
 
-/* What of it is not there, or not allowed any more, is left out; and so is what the caller has put something else at. */
+/* What of it is not there, or not allowed any more, is left out; and so is where the caller has put something else. */
 static void add_tool(NativeSources *sources, const SourceRules *rules, const SandboxSpec *spec, const char *name,
                      const char *home) {
         const Tool *tool = tool_find(name);
