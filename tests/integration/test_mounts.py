@@ -10,6 +10,7 @@ from pathlib import Path
 import grpc
 import pytest
 from hutchd import Daemon, Refusal, refused, state_name
+from sandbox_files import Files
 from user_daemon import UID, UserDaemon
 
 
@@ -156,6 +157,19 @@ def test_mounts_come_again_with_a_resume(daemon, mounted, project):
     daemon.wait(sandbox, "READY")
     assert daemon.shell(sandbox, "cat /data/here/file") == "changed\n"
     assert daemon.get(sandbox).spec.mounts[0].source == str(project)
+
+
+def test_file_methods_reach_into_mounts_and_no_further(daemon, mounted, host, project):
+    (project / "up").symlink_to("../../closed")
+    sandbox = mounted((project, "/data", "rw"), (project, "/fixed"))
+    files = Files(daemon, sandbox)
+    files.write("/data/made", b"new")
+    assert (files.read("/fixed/made"), (project / "made").stat().st_uid) == (b"new", UID)
+    with refused("FILE_READ_ONLY"):
+        files.write("/fixed/more", b"new")
+    with refused("FILE_NOT_FOUND"):
+        files.write("/data/up/made", b"new")
+    assert not (host.closed / "made").exists()
 
 
 def test_as_many_as_allowed(daemon, mounted, project):
