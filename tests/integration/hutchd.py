@@ -38,7 +38,7 @@ from hutch.v1 import (  # noqa: E402
 )
 
 BUILD = Path(os.environ.get("HUTCH_BUILD", ROOT / "build/gcc")).resolve()
-LIMIT = 30 * PATIENCE  # seconds that anything may take
+LIMIT = int(30 * PATIENCE)  # seconds that anything may take
 FOLDER_PREFIX = "hutch-test-"  # of the daemons' folders
 MIB = 1 << 20
 SANDBOX_STATES = state_pb2.SandboxState

@@ -23,7 +23,7 @@ from host import PATIENCE  # noqa: E402
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(os.environ.get("HUTCH_KEEPER", ROOT / "build/gcc/hutch-keeper"))
 UID_BASE = 0x70000000 + 4096 * 65536
-LIMIT = 30 * PATIENCE  # seconds that anything may take
+LIMIT = int(30 * PATIENCE)  # seconds that anything may take
 MIB = 1 << 20
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
