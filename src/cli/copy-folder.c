@@ -98,25 +98,6 @@ static int upload_begin(const Copy *copy, const Place *target, const char *name,
 
 /* ---- Into a sandbox ---- */
 
-static int send_all(HutchUpload *upload, int fd, Progress *progress, HutchError **ret_error) {
-        _cleanup_free_ uint8_t *buffer = new0(uint8_t, BUFFER_SIZE);
-
-        while (!hutch_upload_is_over(upload)) {
-                ssize_t n = read(fd, buffer, BUFFER_SIZE);
-                int r;
-
-                if (n < 0 && errno == EINTR)
-                        continue;
-                if (n <= 0)
-                        return n < 0 ? -errno : 0;
-                r = hutch_upload_write(upload, true, buffer, (size_t) n, ret_error);
-                if (r < 0)
-                        return r;
-                progress_add(progress, (uint64_t) n);
-        }
-        return 0;
-}
-
 int copy_folder_in(const Copy *copy, const char *folder, const char *name, const Place *target,
                    HutchError **ret_error) {
         _cleanup_(hutch_upload_freep) HutchUpload *upload = NULL;
@@ -130,7 +111,7 @@ int copy_folder_in(const Copy *copy, const char *folder, const char *name, const
 
         r = upload_begin(copy, target, name, &upload, ret_error);
         if (r == 0)
-                r = send_all(upload, helper.pipe, &progress, ret_error);
+                r = copy_send(upload, helper.pipe, &progress, ret_error);
         ended = helper_end(&helper);
         /* What ended too early is not to be taken for all of it; what the daemon has given up, it says why. */
         if (r == 0 && (ended == 0 || hutch_upload_is_over(upload)))

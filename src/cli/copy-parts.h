@@ -22,6 +22,9 @@ typedef struct Copy {
         bool resume;
 } Copy;
 
+/* Sends what @fd has, to its end. */
+int copy_send(HutchUpload *upload, int fd, Progress *progress, HutchError **ret_error) __attribute__((nonnull));
+
 /* Copies the folder @folder, called @name, or NULL, into a sandbox: into @target when that is a folder, else as it.
  * -ECHILD, without an error: what went wrong was said. */
 int copy_folder_in(const Copy *copy, const char *folder, const char *name, const Place *target, HutchError **ret_error)

@@ -44,8 +44,7 @@ static void upload_id_make(const struct stat *info, const Place *target, char re
         (void) snprintf(ret_id, UPLOAD_ID_SIZE, "cp-%016" PRIx64, hash);
 }
 
-/* Sends what @fd has. */
-static int send_all(HutchUpload *upload, int fd, Progress *progress, HutchError **ret_error) {
+int copy_send(HutchUpload *upload, int fd, Progress *progress, HutchError **ret_error) {
         _cleanup_free_ uint8_t *buffer = new0(uint8_t, BUFFER_SIZE);
 
         while (!hutch_upload_is_over(upload)) {
@@ -71,7 +70,7 @@ static int upload_once(const Copy *copy, int fd, const Place *target, const Hutc
         int r = hutch_upload_new(copy->client, target->sandbox, target->path, options, NULL, &upload, ret_error);
 
         if (r == 0)
-                r = send_all(upload, fd, &progress, ret_error);
+                r = copy_send(upload, fd, &progress, ret_error);
         if (r == 0)
                 r = hutch_upload_finish(upload, true, NULL, ret_error);
         progress_end(&progress);
