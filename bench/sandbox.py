@@ -185,7 +185,9 @@ class Daemon:
         self.process.wait()
 
     def note_keepers(self) -> None:
-        self.keepers += [os.pidfd_open(pid) for pid in pids_below(self.process.pid, depth=1)]
+        for pid in pids_below(self.process.pid, depth=1):
+            with contextlib.suppress(ProcessLookupError):
+                self.keepers.append(os.pidfd_open(pid))
 
     def __enter__(self) -> "Daemon":
         self.start()
