@@ -60,6 +60,7 @@
         X(CHECKSUM_MISMATCH, 44, INVALID_ARGUMENT)                                                                     \
         X(SIZE_MISMATCH, 45, INVALID_ARGUMENT)                                                                         \
         X(STREAM_ORDER, 46, INVALID_ARGUMENT)                                                                          \
+        X(ADDRESS_MALFORMED, 47, INVALID_ARGUMENT)                                                                     \
         X(SANDBOX_NOT_FOUND, 100, NOT_FOUND)                                                                           \
         X(EXEC_NOT_FOUND, 101, NOT_FOUND)                                                                              \
         X(FILE_NOT_FOUND, 102, NOT_FOUND)                                                                              \
@@ -70,6 +71,7 @@
         X(SECRET_NOT_FOUND, 107, NOT_FOUND)                                                                            \
         X(UPLOAD_NOT_FOUND, 108, NOT_FOUND)                                                                            \
         X(USER_NOT_FOUND, 109, NOT_FOUND)                                                                              \
+        X(CONTEXT_NOT_FOUND, 110, NOT_FOUND)                                                                           \
         X(ID_TAKEN, 200, ALREADY_EXISTS)                                                                               \
         X(NAME_TAKEN, 201, ALREADY_EXISTS)                                                                             \
         X(REQUEST_ID_REUSED, 202, ALREADY_EXISTS)                                                                      \
@@ -93,6 +95,8 @@
         X(PROVIDER_IN_USE, 316, FAILED_PRECONDITION)                                                                   \
         X(NO_SUCH_STREAM, 317, FAILED_PRECONDITION)                                                                    \
         X(TOKEN_IN_CLEAR_TEXT, 318, FAILED_PRECONDITION)                                                               \
+        X(CONTEXTS_FILE_EXPOSED, 319, FAILED_PRECONDITION)                                                             \
+        X(CONTEXTS_FILE_INVALID, 320, FAILED_PRECONDITION)                                                             \
         X(FILE_CHANGED, 400, ABORTED)                                                                                  \
         X(REVISION_CHANGED, 401, ABORTED)                                                                              \
         X(CURSOR_GONE, 500, OUT_OF_RANGE)                                                                              \

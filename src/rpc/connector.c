@@ -29,7 +29,7 @@ void target_clear(Target *target) {
 }
 
 static int target_invalid(const char *text, HutchError *err) {
-        return error_set(err, -EINVAL, "TARGET_INVALID",
+        return error_set(err, -EINVAL, "ADDRESS_MALFORMED",
                          "'%s' is no address: write unix:/path, host:port or [address]:port", text);
 }
 
@@ -61,7 +61,7 @@ static int parse_unix(const char *path, Target *target, HutchError *err) {
         const size_t path_max = sizeof(((struct sockaddr_un *) NULL)->sun_path) - 1;
 
         if (strlen(path) == 0 || strlen(path) > path_max)
-                return error_set(err, -EINVAL, "TARGET_INVALID", "the path of a Unix socket has 1 to %zu bytes",
+                return error_set(err, -EINVAL, "ADDRESS_MALFORMED", "the path of a Unix socket has 1 to %zu bytes",
                                  path_max);
 
         target->path = strdup(path);

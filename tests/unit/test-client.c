@@ -232,7 +232,7 @@ static void addresses_and_tokens_are_checked_before_connecting(void **state) {
 
         (void) state;
         assert_int_equal(hutch_client_new(&(HutchClientOptions){ .address = "nowhere" }, &client, &error), -EINVAL);
-        assert_string_equal(hutch_error_reason(error), "TARGET_INVALID");
+        assert_string_equal(hutch_error_reason(error), "ADDRESS_MALFORMED");
         hutch_error_free(error);
         assert_int_equal(
                 hutch_client_new(

@@ -129,6 +129,8 @@ const (
 	Reason_REASON_SIZE_MISMATCH Reason = 45
 	// INVALID_ARGUMENT: a stream's messages do not come in the order the method asks for.
 	Reason_REASON_STREAM_ORDER Reason = 46
+	// INVALID_ARGUMENT: a text is no address of a daemon (made by clients).
+	Reason_REASON_ADDRESS_MALFORMED Reason = 47
 	// NOT_FOUND: there is no such sandbox, or it belongs to somebody else.
 	Reason_REASON_SANDBOX_NOT_FOUND Reason = 100
 	// NOT_FOUND: the sandbox has no such exec.
@@ -149,6 +151,8 @@ const (
 	Reason_REASON_UPLOAD_NOT_FOUND Reason = 108
 	// NOT_FOUND: the sandbox has no such user or group.
 	Reason_REASON_USER_NOT_FOUND Reason = 109
+	// NOT_FOUND: the contexts file has no such context (made by clients).
+	Reason_REASON_CONTEXT_NOT_FOUND Reason = 110
 	// ALREADY_EXISTS: the id is in use, or was once.
 	Reason_REASON_ID_TAKEN Reason = 200
 	// ALREADY_EXISTS: the name is in use.
@@ -195,6 +199,10 @@ const (
 	Reason_REASON_NO_SUCH_STREAM Reason = 317
 	// FAILED_PRECONDITION: the client would send a token over a connection that is not encrypted.
 	Reason_REASON_TOKEN_IN_CLEAR_TEXT Reason = 318
+	// FAILED_PRECONDITION: others than its owner may read or write the contexts file (made by clients).
+	Reason_REASON_CONTEXTS_FILE_EXPOSED Reason = 319
+	// FAILED_PRECONDITION: the contexts file is not as it should be (made by clients).
+	Reason_REASON_CONTEXTS_FILE_INVALID Reason = 320
 	// ABORTED: the file changed while it was read, or is not the version that was expected.
 	Reason_REASON_FILE_CHANGED Reason = 400
 	// ABORTED: somebody else changed it since the revision that was given.
@@ -313,6 +321,7 @@ var (
 		44:   "REASON_CHECKSUM_MISMATCH",
 		45:   "REASON_SIZE_MISMATCH",
 		46:   "REASON_STREAM_ORDER",
+		47:   "REASON_ADDRESS_MALFORMED",
 		100:  "REASON_SANDBOX_NOT_FOUND",
 		101:  "REASON_EXEC_NOT_FOUND",
 		102:  "REASON_FILE_NOT_FOUND",
@@ -323,6 +332,7 @@ var (
 		107:  "REASON_SECRET_NOT_FOUND",
 		108:  "REASON_UPLOAD_NOT_FOUND",
 		109:  "REASON_USER_NOT_FOUND",
+		110:  "REASON_CONTEXT_NOT_FOUND",
 		200:  "REASON_ID_TAKEN",
 		201:  "REASON_NAME_TAKEN",
 		202:  "REASON_REQUEST_ID_REUSED",
@@ -346,6 +356,8 @@ var (
 		316:  "REASON_PROVIDER_IN_USE",
 		317:  "REASON_NO_SUCH_STREAM",
 		318:  "REASON_TOKEN_IN_CLEAR_TEXT",
+		319:  "REASON_CONTEXTS_FILE_EXPOSED",
+		320:  "REASON_CONTEXTS_FILE_INVALID",
 		400:  "REASON_FILE_CHANGED",
 		401:  "REASON_REVISION_CHANGED",
 		500:  "REASON_CURSOR_GONE",
@@ -428,6 +440,7 @@ var (
 		"REASON_CHECKSUM_MISMATCH":       44,
 		"REASON_SIZE_MISMATCH":           45,
 		"REASON_STREAM_ORDER":            46,
+		"REASON_ADDRESS_MALFORMED":       47,
 		"REASON_SANDBOX_NOT_FOUND":       100,
 		"REASON_EXEC_NOT_FOUND":          101,
 		"REASON_FILE_NOT_FOUND":          102,
@@ -438,6 +451,7 @@ var (
 		"REASON_SECRET_NOT_FOUND":        107,
 		"REASON_UPLOAD_NOT_FOUND":        108,
 		"REASON_USER_NOT_FOUND":          109,
+		"REASON_CONTEXT_NOT_FOUND":       110,
 		"REASON_ID_TAKEN":                200,
 		"REASON_NAME_TAKEN":              201,
 		"REASON_REQUEST_ID_REUSED":       202,
@@ -461,6 +475,8 @@ var (
 		"REASON_PROVIDER_IN_USE":         316,
 		"REASON_NO_SUCH_STREAM":          317,
 		"REASON_TOKEN_IN_CLEAR_TEXT":     318,
+		"REASON_CONTEXTS_FILE_EXPOSED":   319,
+		"REASON_CONTEXTS_FILE_INVALID":   320,
 		"REASON_FILE_CHANGED":            400,
 		"REASON_REVISION_CHANGED":        401,
 		"REASON_CURSOR_GONE":             500,
@@ -528,7 +544,7 @@ var File_hutch_v1_error_proto protoreflect.FileDescriptor
 
 const file_hutch_v1_error_proto_rawDesc = "" +
 	"\n" +
-	"\x14hutch/v1/error.proto\x12\bhutch.v1*\xbe\x19\n" +
+	"\x14hutch/v1/error.proto\x12\bhutch.v1*\xc0\x1a\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15REASON_FIELD_REQUIRED\x10\x01\x12\x18\n" +
@@ -578,6 +594,7 @@ const file_hutch_v1_error_proto_rawDesc = "" +
 	"\x18REASON_CHECKSUM_MISMATCH\x10,\x12\x18\n" +
 	"\x14REASON_SIZE_MISMATCH\x10-\x12\x17\n" +
 	"\x13REASON_STREAM_ORDER\x10.\x12\x1c\n" +
+	"\x18REASON_ADDRESS_MALFORMED\x10/\x12\x1c\n" +
 	"\x18REASON_SANDBOX_NOT_FOUND\x10d\x12\x19\n" +
 	"\x15REASON_EXEC_NOT_FOUND\x10e\x12\x19\n" +
 	"\x15REASON_FILE_NOT_FOUND\x10f\x12\x1a\n" +
@@ -587,7 +604,8 @@ const file_hutch_v1_error_proto_rawDesc = "" +
 	"\x18REASON_SERVICE_NOT_FOUND\x10j\x12\x1b\n" +
 	"\x17REASON_SECRET_NOT_FOUND\x10k\x12\x1b\n" +
 	"\x17REASON_UPLOAD_NOT_FOUND\x10l\x12\x19\n" +
-	"\x15REASON_USER_NOT_FOUND\x10m\x12\x14\n" +
+	"\x15REASON_USER_NOT_FOUND\x10m\x12\x1c\n" +
+	"\x18REASON_CONTEXT_NOT_FOUND\x10n\x12\x14\n" +
 	"\x0fREASON_ID_TAKEN\x10\xc8\x01\x12\x16\n" +
 	"\x11REASON_NAME_TAKEN\x10\xc9\x01\x12\x1d\n" +
 	"\x18REASON_REQUEST_ID_REUSED\x10\xca\x01\x12\x17\n" +
@@ -610,7 +628,9 @@ const file_hutch_v1_error_proto_rawDesc = "" +
 	"\x16REASON_SNAPSHOT_IN_USE\x10\xbb\x02\x12\x1b\n" +
 	"\x16REASON_PROVIDER_IN_USE\x10\xbc\x02\x12\x1a\n" +
 	"\x15REASON_NO_SUCH_STREAM\x10\xbd\x02\x12\x1f\n" +
-	"\x1aREASON_TOKEN_IN_CLEAR_TEXT\x10\xbe\x02\x12\x18\n" +
+	"\x1aREASON_TOKEN_IN_CLEAR_TEXT\x10\xbe\x02\x12!\n" +
+	"\x1cREASON_CONTEXTS_FILE_EXPOSED\x10\xbf\x02\x12!\n" +
+	"\x1cREASON_CONTEXTS_FILE_INVALID\x10\xc0\x02\x12\x18\n" +
 	"\x13REASON_FILE_CHANGED\x10\x90\x03\x12\x1c\n" +
 	"\x17REASON_REVISION_CHANGED\x10\x91\x03\x12\x17\n" +
 	"\x12REASON_CURSOR_GONE\x10\xf4\x03\x12\x1f\n" +

@@ -213,6 +213,10 @@ typedef enum _Hutch__V1__Reason {
    */
   HUTCH__V1__REASON__REASON_STREAM_ORDER = 46,
   /*
+   * INVALID_ARGUMENT: a text is no address of a daemon (made by clients).
+   */
+  HUTCH__V1__REASON__REASON_ADDRESS_MALFORMED = 47,
+  /*
    * NOT_FOUND: there is no such sandbox, or it belongs to somebody else.
    */
   HUTCH__V1__REASON__REASON_SANDBOX_NOT_FOUND = 100,
@@ -252,6 +256,10 @@ typedef enum _Hutch__V1__Reason {
    * NOT_FOUND: the sandbox has no such user or group.
    */
   HUTCH__V1__REASON__REASON_USER_NOT_FOUND = 109,
+  /*
+   * NOT_FOUND: the contexts file has no such context (made by clients).
+   */
+  HUTCH__V1__REASON__REASON_CONTEXT_NOT_FOUND = 110,
   /*
    * ALREADY_EXISTS: the id is in use, or was once.
    */
@@ -344,6 +352,14 @@ typedef enum _Hutch__V1__Reason {
    * FAILED_PRECONDITION: the client would send a token over a connection that is not encrypted.
    */
   HUTCH__V1__REASON__REASON_TOKEN_IN_CLEAR_TEXT = 318,
+  /*
+   * FAILED_PRECONDITION: others than its owner may read or write the contexts file (made by clients).
+   */
+  HUTCH__V1__REASON__REASON_CONTEXTS_FILE_EXPOSED = 319,
+  /*
+   * FAILED_PRECONDITION: the contexts file is not as it should be (made by clients).
+   */
+  HUTCH__V1__REASON__REASON_CONTEXTS_FILE_INVALID = 320,
   /*
    * ABORTED: the file changed while it was read, or is not the version that was expected.
    */

@@ -125,6 +125,8 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     """INVALID_ARGUMENT: an upload has more or fewer bytes than were announced."""
     REASON_STREAM_ORDER: _Reason.ValueType  # 46
     """INVALID_ARGUMENT: a stream's messages do not come in the order the method asks for."""
+    REASON_ADDRESS_MALFORMED: _Reason.ValueType  # 47
+    """INVALID_ARGUMENT: a text is no address of a daemon (made by clients)."""
     REASON_SANDBOX_NOT_FOUND: _Reason.ValueType  # 100
     """NOT_FOUND: there is no such sandbox, or it belongs to somebody else."""
     REASON_EXEC_NOT_FOUND: _Reason.ValueType  # 101
@@ -145,6 +147,8 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     """NOT_FOUND: the upload to resume is not known, or was forgotten."""
     REASON_USER_NOT_FOUND: _Reason.ValueType  # 109
     """NOT_FOUND: the sandbox has no such user or group."""
+    REASON_CONTEXT_NOT_FOUND: _Reason.ValueType  # 110
+    """NOT_FOUND: the contexts file has no such context (made by clients)."""
     REASON_ID_TAKEN: _Reason.ValueType  # 200
     """ALREADY_EXISTS: the id is in use, or was once."""
     REASON_NAME_TAKEN: _Reason.ValueType  # 201
@@ -191,6 +195,10 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     """FAILED_PRECONDITION: the exec has no stdin, or no terminal, that this could go to."""
     REASON_TOKEN_IN_CLEAR_TEXT: _Reason.ValueType  # 318
     """FAILED_PRECONDITION: the client would send a token over a connection that is not encrypted."""
+    REASON_CONTEXTS_FILE_EXPOSED: _Reason.ValueType  # 319
+    """FAILED_PRECONDITION: others than its owner may read or write the contexts file (made by clients)."""
+    REASON_CONTEXTS_FILE_INVALID: _Reason.ValueType  # 320
+    """FAILED_PRECONDITION: the contexts file is not as it should be (made by clients)."""
     REASON_FILE_CHANGED: _Reason.ValueType  # 400
     """ABORTED: the file changed while it was read, or is not the version that was expected."""
     REASON_REVISION_CHANGED: _Reason.ValueType  # 401
@@ -355,6 +363,8 @@ REASON_SIZE_MISMATCH: Reason.ValueType  # 45
 """INVALID_ARGUMENT: an upload has more or fewer bytes than were announced."""
 REASON_STREAM_ORDER: Reason.ValueType  # 46
 """INVALID_ARGUMENT: a stream's messages do not come in the order the method asks for."""
+REASON_ADDRESS_MALFORMED: Reason.ValueType  # 47
+"""INVALID_ARGUMENT: a text is no address of a daemon (made by clients)."""
 REASON_SANDBOX_NOT_FOUND: Reason.ValueType  # 100
 """NOT_FOUND: there is no such sandbox, or it belongs to somebody else."""
 REASON_EXEC_NOT_FOUND: Reason.ValueType  # 101
@@ -375,6 +385,8 @@ REASON_UPLOAD_NOT_FOUND: Reason.ValueType  # 108
 """NOT_FOUND: the upload to resume is not known, or was forgotten."""
 REASON_USER_NOT_FOUND: Reason.ValueType  # 109
 """NOT_FOUND: the sandbox has no such user or group."""
+REASON_CONTEXT_NOT_FOUND: Reason.ValueType  # 110
+"""NOT_FOUND: the contexts file has no such context (made by clients)."""
 REASON_ID_TAKEN: Reason.ValueType  # 200
 """ALREADY_EXISTS: the id is in use, or was once."""
 REASON_NAME_TAKEN: Reason.ValueType  # 201
@@ -421,6 +433,10 @@ REASON_NO_SUCH_STREAM: Reason.ValueType  # 317
 """FAILED_PRECONDITION: the exec has no stdin, or no terminal, that this could go to."""
 REASON_TOKEN_IN_CLEAR_TEXT: Reason.ValueType  # 318
 """FAILED_PRECONDITION: the client would send a token over a connection that is not encrypted."""
+REASON_CONTEXTS_FILE_EXPOSED: Reason.ValueType  # 319
+"""FAILED_PRECONDITION: others than its owner may read or write the contexts file (made by clients)."""
+REASON_CONTEXTS_FILE_INVALID: Reason.ValueType  # 320
+"""FAILED_PRECONDITION: the contexts file is not as it should be (made by clients)."""
 REASON_FILE_CHANGED: Reason.ValueType  # 400
 """ABORTED: the file changed while it was read, or is not the version that was expected."""
 REASON_REVISION_CHANGED: Reason.ValueType  # 401
