@@ -91,3 +91,28 @@ def is_alive(pid):
             return stat.read().rsplit(")", 1)[1].split()[0] not in "ZX"
     except FileNotFoundError:
         return False
+
+
+def test_suites_that_run_beside_each_other_are_counted_in_order_and_spec_is_last(runner, monkeypatch, capsys):
+    begun = []
+
+    def run_beside(suite):
+        begun.append(suite)
+        cases = [runner.Case(suite, "a", "passed")] + [runner.Case(suite, "b", "failed", "no")] * (suite == "y")
+        return cases, 1.0
+
+    monkeypatch.setattr(runner, "SUITES", dict.fromkeys(("spec", "x", "y", "z")))
+    monkeypatch.setattr(runner, "run", lambda *_: ("", ""))
+    monkeypatch.setattr(runner, "run_beside_others", run_beside)
+    monkeypatch.setattr(sys, "argv", ["scripts/test"])
+    assert runner.main() == 1
+    assert capsys.readouterr().out.rstrip("\n").split("\n")[-1] == "4 passed, 1 failed, 0 skipped"
+    assert sorted(begun[:3]) == ["x", "y", "z"] and begun[3] == "spec"
+
+
+def test_a_suite_whose_runner_fails_without_results_is_a_failure(runner, monkeypatch, tmp_path):
+    broken = tmp_path / "broken"
+    broken.write_text("import sys; sys.exit(3)", encoding="utf-8")
+    monkeypatch.setattr(runner, "__file__", str(broken))
+    cases, _ = runner.run_beside_others("x")
+    assert [(case.outcome, case.detail) for case in cases] == [("failed", "scripts/test x: exit status 3")]
