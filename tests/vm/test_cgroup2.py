@@ -126,6 +126,7 @@ def test_the_kernel_has_the_limits(place, sandbox):
     daemon, above = place
     box = box_of(above, sandbox)
     exec_id = daemon.start(sandbox, "sleep", "600").id
+    daemon.wait_exec(sandbox, exec_id, "RUNNING")
     group = group_of(box, exec_id)
     told = {name: read(box, name) for name in ("memory.max", "memory.swap.max", "pids.max", "cpu.max", "cpu.weight")}
     oom_group = read(group, "memory.oom.group")
