@@ -27,6 +27,7 @@ FLOOR, CLIENT, HUTCH = PROGRAMS / "bench/sandbox-floor", PROGRAMS / "bench/sandb
 OURS, RAW = "hutch", "raw floor"
 COLUMNS = (OURS, RAW, UNSHARE, BWRAP, RUNC, PODMAN, DOCKER)
 SAMPLES = 50  # of one thing in one round; the slow ones are measured less often
+TURNS = 10  # in which these are taken where small differences matter
 RUNS = 100  # in the measurements of rates
 CREATES = 400
 AT_ONCE = 2
@@ -35,6 +36,7 @@ IDLE = 1000
 PING_CONNECTIONS = 100
 PING_SECONDS = 2
 SETTLE = 1  # seconds
+FORGET = 65  # seconds: an ext4 without a journal makes files the slower the more were removed in the last minute
 LIMIT = 300  # seconds that anything may take
 START_LIMIT = 60
 CONFIG = {"limits": {"sandboxes_per_caller": 10000}, "sandboxes": {"idle_ttl": "0"}, "log": {"level": "warning"}}
@@ -336,15 +338,24 @@ def measure_idle(results: Results, folder: Path, idle: int) -> None:
 
 
 def measure_walls(results: Results, folder: Path) -> None:
-    """What each wall costs: keepers that are started by way of a program which takes it away, or nothing."""
+    """What each wall costs: keepers that are started by way of a program which takes it away, or nothing. Few samples
+    at a time, of each in turn: what changes meanwhile is then the same for all."""
     folder.mkdir()
-    for wall, words in WALLS.items():
-        keeper = folder / wall
-        keeper.write_text(f"#!{PROGRAMS}/bench/keeper-without {wall}:{PROGRAMS}/hutch-keeper\n", encoding="utf-8")
-        keeper.chmod(0o755)
-        with Daemon(folder / f"daemon-{wall}", keeper=keeper) as daemon:
-            results.add(WALL_COLD.format(words), OURS, statistics.median(milliseconds(daemon.client("cold", SAMPLES))))
-            results.add(WALL_EXEC.format(words), OURS, statistics.median(milliseconds(daemon.client("exec", SAMPLES))))
+    samples: dict[str, list[float]] = {}
+    with contextlib.ExitStack() as stack:
+        daemons = {}
+        for wall, words in WALLS.items():
+            keeper = folder / wall
+            keeper.write_text(f"#!{PROGRAMS}/bench/keeper-without {wall}:{PROGRAMS}/hutch-keeper\n", encoding="utf-8")
+            keeper.chmod(0o755)
+            daemons[words] = stack.enter_context(Daemon(folder / f"daemon-{wall}", keeper=keeper))
+        for _ in range(TURNS):
+            for words, daemon in daemons.items():
+                for row, mode in ((WALL_COLD, "cold"), (WALL_EXEC, "exec")):
+                    taken = milliseconds(daemon.client(mode, SAMPLES // TURNS))
+                    samples.setdefault(row.format(words), []).extend(taken)
+    for row, taken in samples.items():
+        results.add(row, OURS, statistics.median(taken))
 
 
 def measure_floor(results: Results, folder: Path) -> None:
@@ -392,6 +403,7 @@ def measure(rounds: int, idle: int) -> Results:
                 results.failures[Other.name] = str(failure)
         for number in range(rounds):
             print(f"bench: sandboxes, round {number + 1} of {rounds}", flush=True)
+            time.sleep(FORGET)
             measure_floor(results, folder)
             measure_ours(results, folder / f"daemon-{number}")
             measure_from_nothing(results, folder / f"nothing-{number}")
