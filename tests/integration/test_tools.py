@@ -8,12 +8,12 @@ from hutchd import refused
 from test_mounts import daemon_of_host, make_host  # noqa: F401  pylint: disable=unused-import
 from user_daemon import UID
 
+of_the_user = pytest.mark.parametrize("host", ["one id", "subordinate ids"], indirect=True)
+
 
 @pytest.fixture(name="caller")
 def make_caller(host):
-    """The user, whose home is the folder that the daemon may read."""
-    if host.is_root:
-        pytest.skip("who calls has another home")
+    """The user, whose home is the folder that the daemon may read. For tests that are @of_the_user."""
     host.make(".gitconfig", "[user]\n  name = Somebody\n", 0o600)
     host.make(".config")
     host.make(".config/git")
@@ -32,6 +32,7 @@ def test_info_lists_them(daemon):
     assert list(daemon.info().tools) == ["claude", "codex", "git", "npm", "uv"]
 
 
+@of_the_user
 def test_what_there_is_of_them_is_read_only_at_home(daemon, caller):
     sandbox = caller.ready(tools=["git", "codex"])
     told = caller.shell(sandbox, "git config --global user.name; cat ~/.config/git/ignore ~/.codex/auth.json")
@@ -42,6 +43,7 @@ def test_what_there_is_of_them_is_read_only_at_home(daemon, caller):
     daemon.remove(sandbox)
 
 
+@of_the_user
 def test_mounts_come_before_them_and_go_into_them(daemon, caller, host):
     host.make(".real/inner")
     mine = host.make("mine", "mine\n")
@@ -55,6 +57,7 @@ def test_mounts_come_before_them_and_go_into_them(daemon, caller, host):
     mine.unlink()
 
 
+@of_the_user
 def test_what_is_not_there_is_refused(caller):
     with refused("TOOL_UNKNOWN", "spec.tools[0]", "spec.tools[1]"):
         caller.create(tools=["none-such", "uv"])
