@@ -1,0 +1,303 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A proxy between a client and the daemon that does harm at chosen points.
+
+It reads the frames of HTTP/2, so it knows which method each stream is for and how far it has come. A fault waits for
+such a moment, once, or as often as it says:
+
+    {"method": "ExecService/RunCommand", "at": "answer", "do": "cut"}
+
+    at   connect   somebody connects (there is no method yet)
+         request   a call begins; the daemon has not seen it
+         sent      its whole request, or the first message of a stream of them, went to the daemon
+         answer    the first of its answer comes; the client has not seen it
+         message   `bytes` of its answer (1) went to the client; what is beyond them has not
+         upload    `bytes` of its request went to the daemon; what is beyond them has not
+    do   cut       close both connections
+         reset     end the stream, for the client with the `code` of HTTP/2 (CANCEL), for the daemon with CANCEL
+         goaway    tell the client that this stream and later ones were not looked at, and close
+         delay     wait `ms`
+         refuse    close a connection at once
+         double    send the same request once more, on a connection of its own; its answer is thrown away
+
+The number of `times` is 1. Header blocks are written anew, so what is thrown away confuses nobody's tables."""
+
+import socket
+import struct
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import hpack
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+DATA, HEADERS, RST_STREAM, SETTINGS, GOAWAY, CONTINUATION = 0, 1, 3, 4, 7, 9
+END_STREAM, END_HEADERS, PADDED, PRIORITY = 1, 4, 8, 0x20
+NO_ERROR, REFUSED_STREAM, CANCEL = 0, 7, 8
+CODES = {"REFUSED_STREAM": REFUSED_STREAM, "CANCEL": CANCEL, "INTERNAL_ERROR": 2, "ENHANCE_YOUR_CALM": 11}
+MAX_TABLE = 1 << 20  # of a header table, which its reader may have announced
+LIMIT = 60  # seconds
+
+
+def frame(kind: int, flags: int, stream: int, body: bytes = b"") -> bytes:
+    return struct.pack(">I", len(body))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + body
+
+
+class Cut(Exception):
+    """The connection is to be closed."""
+
+
+class Stream:
+    """A call, as far as it has come."""
+
+    def __init__(self, method: str):
+        self.method = method
+        self.sent = bytearray()  # of its request
+        self.n_answered = 0  # bytes of its answer
+        self.has_answer = False
+        self.is_dead = False  # nothing of it is passed on any more
+        self.headers: list[tuple[str, str]] = []
+
+
+class Side:
+    """One of the two directions of a connection."""
+
+    def __init__(self, source: socket.socket, target: socket.socket):
+        self.source = source.makefile("rb")
+        self.target = target
+        self.decoder = hpack.Decoder()
+        self.decoder.max_allowed_table_size = MAX_TABLE
+        self.encoder = hpack.Encoder()
+        self.encoder.header_table_size = 0
+
+    def read(self) -> tuple[int, int, int, bytes]:
+        head = self.source.read(9)
+        if len(head) < 9:
+            raise Cut
+        length = int.from_bytes(head[:3], "big")
+        body = self.source.read(length)
+        if len(body) < length:
+            raise Cut
+        return head[3], head[4], int.from_bytes(head[5:], "big") & 0x7FFFFFFF, body
+
+    def read_block(self, flags: int, body: bytes) -> list[tuple[str, str]]:
+        """The fields of a header block that begins with @body."""
+        pad = body[0] if flags & PADDED else 0
+        body = body[bool(flags & PADDED) : len(body) - pad]
+        body = body[5 if flags & PRIORITY else 0 :]
+        while not flags & END_HEADERS:
+            _, flags, _, more = self.read()
+            body += more
+        return self.decoder.decode(body)
+
+    def block(self, fields: list[tuple[str, str]], flags: int, stream: int) -> bytes:
+        return frame(HEADERS, flags & END_STREAM | END_HEADERS, stream, self.encoder.encode(fields))
+
+
+class Connection:
+    """A client's connection and its counterpart to the daemon."""
+
+    def __init__(self, proxy: "Proxy", client: socket.socket):
+        self.proxy = proxy
+        self.client = client
+        self.daemon = socket.socket(socket.AF_UNIX)
+        self.daemon.connect(str(proxy.target))
+        self.up = Side(client, self.daemon)
+        self.down = Side(self.daemon, client)
+        self.streams: dict[int, Stream] = {}
+        self.lock = threading.Lock()  # of both sockets' writing
+        for run in (self.pump_up, self.pump_down):
+            threading.Thread(target=self.pump, args=(run,), daemon=True).start()
+
+    def pump(self, run) -> None:
+        try:
+            while True:
+                run()
+        except (Cut, OSError, ValueError):
+            self.close()
+
+    def close(self) -> None:
+        for sock in (self.client, self.daemon):
+            try:
+                sock.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def pass_on(self, side: Side, data: bytes) -> None:
+        with self.lock:
+            side.target.sendall(data)
+
+    # ---- Faults ----
+
+    def harm(self, number: int, stream: Stream, fault: dict) -> None:
+        """Does what @fault says to a stream."""
+        if fault["do"] == "cut":
+            raise Cut
+        if fault["do"] == "delay":
+            time.sleep(fault["ms"] / 1000)
+        elif fault["do"] == "double":
+            self.proxy.double(stream)
+        elif fault["do"] == "goaway":
+            last = struct.pack(">II", max(number - 2, 0), NO_ERROR)
+            self.pass_on(self.down, frame(GOAWAY, 0, 0, last))
+            time.sleep(0.05)  # what comes with the end of the connection need not be read
+            raise Cut
+        elif fault["do"] == "reset":
+            stream.is_dead = True
+            code = struct.pack(">I", CODES[fault.get("code", "CANCEL")])
+            self.pass_on(self.down, frame(RST_STREAM, 0, number, code))
+            if fault["at"] != "request":
+                self.pass_on(self.up, frame(RST_STREAM, 0, number, struct.pack(">I", CANCEL)))
+
+    def look(self, at: str, number: int, stream: Stream) -> None:
+        fault = self.proxy.take_fault(at, stream.method)
+        if fault:
+            self.harm(number, stream, fault)
+
+    def pass_part(self, side: Side, at: str, number: int, seen: int, body: bytes) -> None:
+        """Passes DATA on, but for what a fault keeps back. @seen bytes came before."""
+        stream = self.streams[number]
+        fault = self.proxy.take_fault(at, stream.method, seen + len(body))
+        if not fault:
+            return
+        part = body[: max(fault.get("bytes", 1) - seen, 0)]
+        if part:
+            self.pass_on(side, frame(DATA, 0, number, part))
+        time.sleep(0.05)  # the part is to be read before the end
+        self.harm(number, stream, fault)
+
+    # ---- From the client ----
+
+    def pump_up(self) -> None:
+        if not self.streams and not hasattr(self, "greeted"):
+            if self.up.source.read(len(PREFACE)) != PREFACE:
+                raise Cut
+            self.greeted = True  # pylint: disable=attribute-defined-outside-init
+            self.pass_on(self.up, PREFACE)
+        kind, flags, number, body = self.up.read()
+        if kind == HEADERS:
+            self.begin_stream(number, flags, self.up.read_block(flags, body))
+        elif kind == DATA and number in self.streams:
+            self.pass_request(number, flags, body)
+        elif number not in self.streams or not self.streams[number].is_dead:
+            self.pass_on(self.up, frame(kind, flags, number, body))
+
+    def begin_stream(self, number: int, flags: int, fields: list[tuple[str, str]]) -> None:
+        path = dict(fields)[":path"]
+        stream = self.streams[number] = Stream(path.removeprefix("/hutch.v1."))
+        stream.headers = fields
+        self.proxy.requests[stream.method] += 1
+        self.look("request", number, stream)
+        if not stream.is_dead:
+            self.proxy.reached[stream.method] += 1
+            with self.lock:
+                self.daemon.sendall(self.up.block(fields, flags, number))
+
+    def pass_request(self, number: int, flags: int, body: bytes) -> None:
+        stream = self.streams[number]
+        if stream.is_dead:
+            return
+        first = not stream.sent
+        self.pass_part(self.up, "upload", number, len(stream.sent), body)
+        if len(stream.sent) < 1 << 20:
+            stream.sent += body
+        self.pass_on(self.up, frame(DATA, flags, number, body))
+        if (first and body) or flags & END_STREAM:
+            self.look("sent", number, stream)
+
+    # ---- From the daemon ----
+
+    def pump_down(self) -> None:
+        kind, flags, number, body = self.down.read()
+        stream = self.streams.get(number)
+        if kind == HEADERS:
+            fields = self.down.read_block(flags, body)
+            if not stream.has_answer:
+                stream.has_answer = True
+                self.look("answer", number, stream)
+            if not stream.is_dead:
+                with self.lock:
+                    self.client.sendall(self.down.block(fields, flags, number))
+            return
+        if kind == DATA and not stream.is_dead:
+            self.pass_part(self.down, "message", number, stream.n_answered, body)
+            stream.n_answered += len(body)
+        if stream is None or not stream.is_dead:
+            self.pass_on(self.down, frame(kind, flags, number, body))
+
+
+class Proxy:
+    """Listens at `address` in @folder until it is closed."""
+
+    def __init__(self, folder: Path, target: Path, tcp: bool = False):
+        self.target = target
+        self.faults: list[dict] = []
+        self.requests: Counter[str] = Counter()  # calls of each method that a client has begun
+        self.reached: Counter[str] = Counter()  # of these, which the daemon was told
+        self.n_connections = 0
+        self.lock = threading.Lock()
+        self.connections: list[Connection] = []
+        if tcp:
+            self.listener = socket.create_server(("127.0.0.1", 0))
+            self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
+        else:
+            path = folder / "proxy.sock"
+            self.listener = socket.socket(socket.AF_UNIX)
+            self.listener.bind(str(path))
+            self.listener.listen()
+            self.address = f"unix:{path}"
+        self.thread = threading.Thread(target=self.accept, daemon=True)
+        self.thread.start()
+
+    def accept(self) -> None:
+        while True:
+            try:
+                sock, _ = self.listener.accept()
+            except OSError:
+                return
+            self.n_connections += 1
+            if self.take_fault("connect", ""):
+                sock.close()
+                continue
+            try:
+                self.connections.append(Connection(self, sock))
+            except OSError:
+                sock.close()
+
+    def arm(self, fault: dict) -> None:
+        with self.lock:
+            self.faults.append(dict(fault))
+
+    def take_fault(self, at: str, method: str, n_bytes: int = 0) -> dict | None:
+        """The fault that waits for this moment."""
+        with self.lock:
+            for fault in self.faults:
+                if fault["at"] != at or fault.get("method", method) != method or n_bytes < fault.get("bytes", 0):
+                    continue
+                fault["times"] = fault.get("times", 1) - 1
+                if fault["times"] == 0:
+                    self.faults.remove(fault)
+                return fault
+        return None
+
+    def double(self, stream: Stream) -> None:
+        """Sends the request of @stream once more, and waits until it is answered."""
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.settimeout(LIMIT)
+            sock.connect(str(self.target))
+            side = Side(sock, sock)
+            sock.sendall(PREFACE + frame(SETTINGS, 0, 0) + side.block(stream.headers, 0, 1))
+            sock.sendall(frame(DATA, END_STREAM, 1, bytes(stream.sent)))
+            while True:
+                kind, flags, number, _ = side.read()
+                if kind == SETTINGS and not flags & 1:
+                    sock.sendall(frame(SETTINGS, 1, 0))
+                if number == 1 and flags & END_STREAM or kind in (RST_STREAM, GOAWAY):
+                    return
+
+    def close(self) -> None:
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        self.thread.join(LIMIT)
+        for connection in self.connections:
+            connection.close()
