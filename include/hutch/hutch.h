@@ -547,6 +547,31 @@ HUTCH_API int hutch_file_list(HutchClient *client, const char *sandbox_id, const
                               const HutchListFilesOptions *options, int (*callback)(const HutchFile *file, void *user),
                               void *user, bool *ret_changed, HutchError **ret_error);
 
+typedef enum HutchImageChangeType {
+        HUTCH_IMAGE_ADDED = 1,
+        HUTCH_IMAGE_MODIFIED = 2,
+        HUTCH_IMAGE_DELETED = 3,
+} HutchImageChangeType;
+
+HUTCH_API const char *hutch_image_change_name(HutchImageChangeType type); /* "ADDED" */
+
+typedef struct HutchImageChange {
+        HutchImageChangeType type;
+        const char *path;
+        const HutchFile *file; /* what is there now; NULL when it was deleted */
+
+        /* All of it: a hutch.v1.ImageChange, encoded. */
+        const void *encoded;
+        size_t encoded_len;
+} HutchImageChange;
+
+/* Calls @callback with each thing in which the sandbox's own files differ from its image, at @path and below, until it
+ * returns other than 0, which is then returned. "/" is all. @ret_incomplete, which may be NULL: something was left
+ * out, which the sandbox's user may not read or lies too deep. */
+HUTCH_API int hutch_file_changes(HutchClient *client, const char *sandbox_id, const char *path,
+                                 int (*callback)(const HutchImageChange *change, void *user), void *user,
+                                 bool *ret_incomplete, HutchError **ret_error);
+
 /* @parents: make those that are missing, too, and be content with a folder that is there. @mode 0: 0755. */
 HUTCH_API int hutch_file_make_directory(HutchClient *client, const char *sandbox_id, const char *path, uint32_t mode,
                                         bool parents, HutchFile **ret_file, HutchError **ret_error);

@@ -23,7 +23,7 @@
 #define PATTERN_BYTES_MAX PATH_BYTES_MAX
 #define PAGE_DEFAULT 100
 #define PAGE_MAX 1000
-#define PAGE_TOKEN_MAX ((size_t) 16 << 10)
+#define PAGE_TOKEN_MAX ((size_t) 24 << 10) /* of 64 names in base64 */
 #define DEPTH_MAX 64
 #define SIZE_UNLIMITED ((uint64_t) INT64_MAX) /* no file is larger */
 
@@ -115,6 +115,16 @@ static void check_patterns(char *const patterns[], size_t n, const char *field, 
                 check_pattern(patterns[i], violations);
                 violations_leave(violations, above);
         }
+}
+
+static void check_page(uint32_t *size, const char *token, Violations *violations) {
+        if (*size == 0)
+                *size = PAGE_DEFAULT;
+        else if (*size > PAGE_MAX)
+                *size = PAGE_MAX;
+        if (strlen(token) > PAGE_TOKEN_MAX)
+                violations_add(violations, "page_token", REASON_PAGE_TOKEN_INVALID,
+                               "this listing gave out no such token");
 }
 
 static void check_ignore_file(const char *name, Violations *violations) {
@@ -235,13 +245,14 @@ void check_list_files(ProtobufCMessage *base, const FileRules *rules, Violations
         above = violations_enter(violations, "glob");
         check_pattern(request->glob, violations);
         violations_leave(violations, above);
-        if (request->page_size == 0)
-                request->page_size = PAGE_DEFAULT;
-        else if (request->page_size > PAGE_MAX)
-                request->page_size = PAGE_MAX;
-        if (strlen(request->page_token) > PAGE_TOKEN_MAX)
-                violations_add(violations, "page_token", REASON_PAGE_TOKEN_INVALID,
-                               "this listing gave out no such token");
+        check_page(&request->page_size, request->page_token, violations);
+}
+
+void check_list_changes(ProtobufCMessage *base, const FileRules *rules, Violations *violations) {
+        Hutch__V1__ListChangesRequest *request = (Hutch__V1__ListChangesRequest *) base;
+
+        check_path(&request->path, rules, violations);
+        check_page(&request->page_size, request->page_token, violations);
 }
 
 void check_make_directory(ProtobufCMessage *base, const FileRules *rules, Violations *violations) {

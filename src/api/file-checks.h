@@ -38,6 +38,7 @@ void check_make_directory(ProtobufCMessage *message, const FileRules *rules, Vio
 void check_move_file(ProtobufCMessage *message, const FileRules *rules, Violations *violations);
 void check_remove_file(ProtobufCMessage *message, const FileRules *rules, Violations *violations);
 void check_watch_files(ProtobufCMessage *message, const FileRules *rules, Violations *violations);
+void check_list_changes(ProtobufCMessage *message, const FileRules *rules, Violations *violations);
 
 /* Tells whether the @len bytes at @bytes are a message that has the field @number, bytes, at most FILE_DATA_MAX of them
  * and in the shortest form, and nothing else: then it can be passed on as it is. */

@@ -52,6 +52,7 @@ static const FileMethod file_methods[] = {
         { METHOD("MoveFile", move_file) },
         { METHOD("RemoveFile", remove_file) },
         { METHOD("WatchFiles", watch_files), .first_field = 1, .answers_stream = true },
+        { METHOD("ListChanges", list_changes) },
 };
 
 #define N_FILE_METHODS (sizeof(file_methods) / sizeof(file_methods[0]))

@@ -458,6 +458,19 @@ const Command commands[] = {
                 .run = command_file_remove,
         },
         {
+                .name = "diff",
+                .operands = "ID[:PATH]",
+                .summary = "Show in which files a sandbox differs from its image",
+                .details =
+                        "A: added, M: modified, D: deleted. Of all that is the sandbox's own: not of what is mounted\n"
+                        "from the host, nor of a /tmp in memory. What was copied in when it was made is added.",
+                .options = { output_options, global_options },
+                .min_operands = 1,
+                .max_operands = 1,
+                .completes = { COMPLETES_SANDBOXES },
+                .run = command_file_diff,
+        },
+        {
                 .name = "watch",
                 .operands = "ID[:PATH]",
                 .summary = "Print what changes in a folder of a sandbox, until Ctrl-C",

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What lives here: listing, showing, moving, removing and watching files of a sandbox. What does not: copying them
- * (copy.c). */
+/* What lives here: listing, comparing, showing, moving, removing and watching files of a sandbox. What does not:
+ * copying them (copy.c). */
 
 #include "cli/file-commands.h"
 
@@ -289,6 +289,47 @@ int command_file_move(const Arguments *arguments) {
                             !arguments_have(arguments, "no-clobber"), arguments_have(arguments, "parents"), NULL,
                             &error) < 0)
                 return report_error(error, NULL, EXIT_FAILURE);
+        return EXIT_SUCCESS;
+}
+
+/* ---- diff ---- */
+
+static int print_image_change(const HutchImageChange *change, void *user) {
+        Printer *printer = user;
+        _cleanup_(message_freep) ProtobufCMessage *message =
+                contract_decode("ImageChange", change->encoded, change->encoded_len);
+        bool is_folder = change->file && change->file->type == HUTCH_FILE_DIRECTORY;
+
+        if (printer_add_message(printer, message))
+                return 0;
+
+        printer_add_cellf(printer, TONE_PLAIN, "%c", hutch_image_change_name(change->type)[0]);
+        printer_add_cellf(printer, TONE_PLAIN, "%s%s", change->path, is_folder ? "/" : "");
+        return 0;
+}
+
+int command_file_diff(const Arguments *arguments) {
+        _cleanup_(hutch_client_freep) HutchClient *client = NULL;
+        _cleanup_(hutch_error_freep) HutchError *error = NULL;
+        _cleanup_(error_clear) HutchError err = {};
+        _cleanup_(place_clear) Place place = {};
+        Printer printer = { .format = output_format(arguments), .n_columns = 2 };
+        bool incomplete = false;
+        int r;
+
+        if (place_parse_inside(arguments->operands[0], &place, &err) < 0)
+                return usage_error(arguments, "%s", error_message(&err));
+        if (connection_open(arguments, &client, &error) < 0)
+                return report_error(error, NULL, EXIT_FAILURE);
+
+        /* An id alone is all of the sandbox. */
+        r = hutch_file_changes(client, place.sandbox, strchr(arguments->operands[0], ':') ? place.path : "/",
+                               print_image_change, &printer, &incomplete, &error);
+        printer_end(&printer);
+        if (r < 0)
+                return report_error(error, NULL, EXIT_FAILURE);
+        if (incomplete)
+                report_note("something is left out: what the sandbox's user may not read, or lies too deep");
         return EXIT_SUCCESS;
 }
 

@@ -11,4 +11,5 @@ int command_file_stat(const Arguments *arguments);
 int command_file_remove(const Arguments *arguments);
 int command_file_make_directory(const Arguments *arguments);
 int command_file_move(const Arguments *arguments);
+int command_file_diff(const Arguments *arguments);
 int command_file_watch(const Arguments *arguments);

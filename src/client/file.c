@@ -261,3 +261,61 @@ int hutch_file_list(HutchClient *client, const char *sandbox_id, const char *pat
                 *ret_changed = changed;
         return r;
 }
+
+/* ---- Differences from the image ---- */
+
+static int hand_out_change(const Hutch__V1__ImageChange *message,
+                           int (*callback)(const HutchImageChange *change, void *user), void *user,
+                           HutchError **ret_error) {
+        _cleanup_(file_view_clear) FileView view = {};
+        _cleanup_free_ uint8_t *encoded = NULL;
+        HutchImageChange change = { .type = (HutchImageChangeType) message->type, .path = message->path };
+
+        if (protobuf_pack(&message->base, &encoded, &change.encoded_len) < 0 ||
+            (message->file && file_view_fill(&view, message->file) < 0))
+                return failure_tell(&(Failure){}, -ENOMEM, ret_error);
+
+        change.encoded = encoded;
+        change.file = message->file ? &view.view : NULL;
+        return callback(&change, user);
+}
+
+int hutch_file_changes(HutchClient *client, const char *sandbox_id, const char *path,
+                       int (*callback)(const HutchImageChange *change, void *user), void *user, bool *ret_incomplete,
+                       HutchError **ret_error) {
+        Hutch__V1__ListChangesRequest request = HUTCH__V1__LIST_CHANGES_REQUEST__INIT;
+        _cleanup_(protobuf_freep) ProtobufCMessage *page = NULL;
+        _cleanup_(failure_clear) Failure failure = {};
+        _cleanup_(checks_clear) Checks checks = {};
+        bool incomplete = false;
+        int r;
+
+        checks_id(&checks, "sandbox_id", sandbox_id);
+        checks_path(&checks, "path", path);
+        r = checks_result(&checks, &failure);
+        request.sandbox_id = text_or_empty(sandbox_id);
+        request.path = text_or_empty(path);
+        request.page_size = PAGE_SIZE;
+
+        do {
+                const Hutch__V1__ListChangesResponse *told;
+                ProtobufCMessage *next = NULL;
+
+                if (r == 0)
+                        r = outcall_unary_message(client, "FileService/ListChanges", &request.base, 0, &next, &failure);
+                if (r != 0)
+                        return failure_tell(&failure, r, ret_error);
+
+                (void) protobuf_free(page); /* whose token was sent */
+                page = next;
+                told = (const Hutch__V1__ListChangesResponse *) page;
+                request.page_token = told->next_page_token;
+                incomplete |= told->incomplete;
+                for (size_t i = 0; i < told->n_changes && r == 0; i++)
+                        r = hand_out_change(told->changes[i], callback, user, ret_error);
+        } while (r == 0 && *request.page_token);
+
+        if (r == 0 && ret_incomplete)
+                *ret_incomplete = incomplete;
+        return r;
+}

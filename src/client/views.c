@@ -42,6 +42,10 @@ const char *hutch_file_change_name(HutchFileChangeType type) {
         return enum_name(&hutch__v1__file_change_type__descriptor, (int) type, "FILE_CHANGE_TYPE_");
 }
 
+const char *hutch_image_change_name(HutchImageChangeType type) {
+        return enum_name(&hutch__v1__image_change_type__descriptor, (int) type, "IMAGE_CHANGE_TYPE_");
+}
+
 uint64_t timestamp_to_ns(const Google__Protobuf__Timestamp *timestamp) {
         if (!timestamp || timestamp->seconds < 0)
                 return 0;

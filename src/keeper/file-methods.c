@@ -19,5 +19,6 @@ const FileMethodEntry file_methods[] = {
         { .path = PATH("UploadArchive"), .run = file_method_upload_archive, .writes = true },
         { .path = PATH("DownloadArchive"), .run = file_method_download_archive },
         { .path = PATH("WatchFiles"), .run = file_method_watch, .lasts = true },
+        { .path = PATH("ListChanges"), .run = file_method_changes, .sees_layers = true },
 };
 const size_t n_file_methods = sizeof(file_methods) / sizeof(*file_methods);

@@ -19,8 +19,9 @@ typedef struct FileMethodEntry {
         const char *path; /* of gRPC */
         FileMethod run;
         FileUploadUse upload_use;
-        bool writes; /* makes files, or lets them grow */
-        bool lasts;  /* until the caller has enough of it */
+        bool writes;      /* makes files, or lets them grow */
+        bool lasts;       /* until the caller has enough of it */
+        bool sees_layers; /* its worker has what file-layers.h says, and does nothing else */
 } FileMethodEntry;
 
 extern const FileMethodEntry file_methods[];
@@ -38,3 +39,4 @@ int file_method_upload(FileStream *stream, HutchError *err);
 int file_method_upload_archive(FileStream *stream, HutchError *err);
 int file_method_download_archive(FileStream *stream, HutchError *err);
 int file_method_watch(FileStream *stream, HutchError *err);
+int file_method_changes(FileStream *stream, HutchError *err);

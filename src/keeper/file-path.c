@@ -28,6 +28,10 @@ void file_root_set(int root, const char *workspace) {
         workspace_path = workspace;
 }
 
+const char *file_workspace(void) {
+        return workspace_path;
+}
+
 int file_fail(HutchError *err, int r, const char *verb, const char *path) {
         if (r == -ECANCELED)
                 return r;
@@ -92,10 +96,13 @@ int file_open_regular_below(int folder, const char *name, struct stat *ret_stat)
 
 /* ---- Paths ---- */
 
-/* The path that @text stands for. It was checked before; by whom need not be relied on. */
 static int check_path(const char *text, char **ret_path, bool *ret_directory, HutchError *err) {
         PathContext context = { .working_directory = "/", .use = PATH_USE_ABSOLUTE };
         return path_resolve(text, strlen(text), &context, ret_path, ret_directory, err);
+}
+
+int file_path_check(const char *text, char **ret_path, HutchError *err) {
+        return check_path(text, ret_path, NULL, err);
 }
 
 static int open_checked(const char *text, int flags, HutchError *err) {

@@ -29,6 +29,13 @@ void file_root_set(int root, const char *workspace) __attribute__((nonnull));
  * -ECANCELED, which sets nothing. */
 int file_fail(HutchError *err, int r, const char *verb, const char *path) __attribute__((nonnull(3, 4)));
 
+/* The workspace's path. */
+const char *file_workspace(void) __attribute__((returns_nonnull));
+
+/* The path that @text stands for, without '/' at its end, for the caller to free. It was checked before; by whom need
+ * not be relied on. */
+int file_path_check(const char *text, char **ret_path, HutchError *err) __attribute__((nonnull(1, 2)));
+
 /* A path's last component, in its folder. */
 typedef struct FilePlace {
         int folder;          /* with O_PATH */

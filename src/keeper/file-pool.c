@@ -21,6 +21,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/strings.h"
+#include "keeper/file-methods.h"
 #include "keeper/file-process.h"
 #include "keeper/loop.h"
 #include "model/reason.h"
@@ -35,6 +36,7 @@ struct FileWorker {
         FileWorker *next, **at;
         FilePool *pool;
         char *user_name;
+        bool sees_layers;
         FileProcess process;
         int write_fd; /* the socket again, to be waited for apart */
         Watch *read_watch, *write_watch;
@@ -317,26 +319,27 @@ FilePool *file_pool_new(uv_loop_t *loop, KeptSandbox *sandbox, const FilePoolEve
         return pool;
 }
 
-static FileWorker *find_idle(FilePool *pool, const char *user_name) {
+static FileWorker *find_idle(FilePool *pool, const char *user_name, bool sees_layers) {
         for (FileWorker *worker = pool->first; worker; worker = worker->next)
-                if (!worker->is_busy && str_equal(worker->user_name, user_name))
+                if (!worker->is_busy && worker->sees_layers == sees_layers && str_equal(worker->user_name, user_name))
                         return worker;
         return NULL;
 }
 
-static int start_process(FilePool *pool, const char *user_name, FileProcess *ret_process, HutchError *err) {
+static int start_process(FilePool *pool, const char *user_name, bool sees_layers, FileProcess *ret_process,
+                         HutchError *err) {
         if (!pool->group) {
                 int r = exec_group_new(pool->sandbox, GROUP_NAME, &pool->group, err);
                 if (r < 0)
                         return r;
         }
-        return file_process_start(pool->sandbox, pool->group, user_name, ret_process, err);
+        return file_process_start(pool->sandbox, pool->group, user_name, sees_layers, ret_process, err);
 }
 
 /* NULL: @err says why not. */
-static FileWorker *worker_new(FilePool *pool, const char *user_name, HutchError *err) {
+static FileWorker *worker_new(FilePool *pool, const char *user_name, bool sees_layers, HutchError *err) {
         FileProcess process;
-        if (start_process(pool, user_name, &process, err) < 0)
+        if (start_process(pool, user_name, sees_layers, &process, err) < 0)
                 return NULL;
 
         FileWorker *worker = new0(FileWorker, 1);
@@ -346,6 +349,7 @@ static FileWorker *worker_new(FilePool *pool, const char *user_name, HutchError 
         pool->first = worker;
         pool->n_idle++;
         worker->user_name = xstrdup(user_name);
+        worker->sees_layers = sees_layers;
         worker->alarm = alarm_new(pool->loop, on_alarm, worker);
         worker->write_fd = fcntl(process.socket, F_DUPFD_CLOEXEC, 0);
         if (worker->write_fd >= 0)
@@ -367,9 +371,10 @@ int file_pool_take(FilePool *pool, const char *user_name, size_t method, void *u
                 return reason_set(err, -ESHUTDOWN, REASON_KEEPER_UNAVAILABLE, "the sandbox has ended");
         if (pool->n_busy == FILE_WORKERS_MAX)
                 return -EAGAIN;
-        FileWorker *worker = find_idle(pool, user_name);
+        bool sees_layers = file_methods[method].sees_layers;
+        FileWorker *worker = find_idle(pool, user_name, sees_layers);
         if (!worker)
-                worker = worker_new(pool, user_name, err);
+                worker = worker_new(pool, user_name, sees_layers, err);
         /* With as many processes as the sandbox may have, those at work make room when they are done. */
         if (!worker)
                 return err->error == EAGAIN && pool->n_busy > 0 ? -EAGAIN : -EBUSY;

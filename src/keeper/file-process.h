@@ -18,10 +18,11 @@ typedef struct FileProcess {
         int socket; /* speaks file-frames.h; does not block */
 } FileProcess;
 
-/* Starts a worker that does file work as @user, and waits for BEGIN. When it cannot become that it says END at once. It
- * ends when the socket is closed, and must be waited for. What sandbox_spawn() says. */
-int file_process_start(KeptSandbox *sandbox, ExecGroup *group, const char *user, FileProcess *ret_process,
-                       HutchError *err) __attribute__((nonnull(1, 2, 3, 4)));
+/* Starts a worker that does file work as @user, and waits for BEGIN; @sees_layers: it has what file-layers.h says. When
+ * it cannot become that user it says END at once. It ends when the socket is closed, and must be waited for. What
+ * sandbox_spawn() says. */
+int file_process_start(KeptSandbox *sandbox, ExecGroup *group, const char *user, bool sees_layers,
+                       FileProcess *ret_process, HutchError *err) __attribute__((nonnull(1, 2, 3, 5)));
 
 /* The worker's side of a call: waits for BEGIN, and tells END: OK, or with @r the error; and whether the worker ends as
  * well. -ECANCELED: the keeper is gone. */

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "keeper/file-layers.h"
 #include "keeper/file-methods.h"
 #include "keeper/file-path.h"
 #include "keeper/file-process.h"
@@ -30,9 +31,16 @@
 
 #define ROOT_FD 0
 #define SOCKET_FD 3
+#define KEPT_FD 4
+#define IMAGE_FD 5
 #define FD_SAFE_FROM 16
 
 /* ---- In the worker ---- */
+
+/* Its plan has the socket and the layers, in the place of the standard descriptors. */
+static bool sees_layers(const SpawnPlan *plan) {
+        return plan->stdout_fd >= 0 && plan->stderr_fd >= 0;
+}
 
 void file_worker_serve(int socket) {
         _cleanup_(file_stream_freep) FileStream *stream = file_stream_new(socket);
@@ -45,13 +53,21 @@ void file_worker_serve(int socket) {
         }
 }
 
-/* Leaves the socket and, in the place of the standard descriptors, the root, which nothing can be read from or written
- * to: what libc has to say when it aborts must not get into somebody's file. */
-static int arrange_fds(int socket) {
-        int safe = fcntl(socket, F_DUPFD_CLOEXEC, FD_SAFE_FROM);
-        if (safe < 0 || dup3(safe, SOCKET_FD, O_CLOEXEC) < 0)
-                return -errno;
-        if (close_range(SOCKET_FD + 1, UINT_MAX, 0) < 0)
+/* Leaves the socket, the layers of a worker that sees them, and, in the place of the standard descriptors, the root,
+ * which nothing can be read from or written to: what libc has to say when it aborts must not get into somebody's
+ * file. */
+static int arrange_fds(const SpawnPlan *plan) {
+        const int wanted[] = { plan->stdin_fd, plan->stdout_fd, plan->stderr_fd };
+        int n = sees_layers(plan) ? 3 : 1, safe[3];
+        for (int i = 0; i < n; i++) {
+                safe[i] = fcntl(wanted[i], F_DUPFD_CLOEXEC, FD_SAFE_FROM);
+                if (safe[i] < 0)
+                        return -errno;
+        }
+        for (int i = 0; i < n; i++)
+                if (dup3(safe[i], SOCKET_FD + i, O_CLOEXEC) < 0)
+                        return -errno;
+        if (close_range((unsigned) (SOCKET_FD + n), UINT_MAX, 0) < 0)
                 return -errno;
         _cleanup_close_ int root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
         if (root < 0)
@@ -80,7 +96,7 @@ static int fail(HutchError *err, int r) {
 
 static int prepare(const KeptSandbox *sandbox, const SpawnPlan *plan, HutchError *err) {
         _cleanup_(user_freep) User *user = NULL;
-        int r = arrange_fds(plan->stdin_fd);
+        int r = arrange_fds(plan);
         if (r < 0)
                 return fail(err, r);
         r = user_find(plan->user, &user);
@@ -115,13 +131,15 @@ static void worker_run(const KeptSandbox *sandbox, const SpawnPlan *plan) {
                 return;
         }
         file_root_set(ROOT_FD, sandbox->config->workspace);
+        if (sees_layers(plan))
+                file_layers_set((FileLayers){ .kept = KEPT_FD, .image = IMAGE_FD });
         file_worker_serve(SOCKET_FD);
 }
 
 /* ---- In the keeper ---- */
 
-int file_process_start(KeptSandbox *sandbox, ExecGroup *group, const char *user, FileProcess *ret_process,
-                       HutchError *err) {
+int file_process_start(KeptSandbox *sandbox, ExecGroup *group, const char *user, bool sees_layers,
+                       FileProcess *ret_process, HutchError *err) {
         int pair[2], pidfd, error_fd;
         if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
                 return reason_set(err, -errno, REASON_HOST_EXHAUSTED, "cannot make a socket: %s", strerror(errno));
@@ -129,7 +147,14 @@ int file_process_start(KeptSandbox *sandbox, ExecGroup *group, const char *user,
         if (fcntl(ours, F_SETFL, O_NONBLOCK) < 0)
                 return reason_set(err, -errno, REASON_INTERNAL, "cannot set up a socket: %s", strerror(errno));
 
-        const SpawnPlan plan = { .group = group, .user = user, .stdin_fd = its, .run = worker_run };
+        const SpawnPlan plan = {
+                .group = group,
+                .user = user,
+                .stdin_fd = its,
+                .stdout_fd = sees_layers ? sandbox->kept : -1,
+                .stderr_fd = sees_layers ? sandbox->image : -1,
+                .run = worker_run,
+        };
         pid_t pid = sandbox_spawn(sandbox, &plan, &pidfd, &error_fd, err);
         if (pid < 0)
                 return pid;

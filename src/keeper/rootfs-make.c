@@ -210,6 +210,20 @@ static int clone_kept(const KeeperConfig *config, int *ret_tree) {
         return 0;
 }
 
+int rootfs_open_layers(const Rootfs *rootfs, int *ret_kept, int *ret_image) {
+        _cleanup_close_ int state = open(rootfs->config->state_folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+        if (state < 0)
+                return -errno;
+        _cleanup_close_ int kept = openat(state, "fs", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (kept < 0)
+                return -errno;
+        *ret_image = open(rootfs->image_path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+        if (*ret_image < 0)
+                return -errno;
+        *ret_kept = TAKE_FD(kept);
+        return 0;
+}
+
 int rootfs_hand_over(const Rootfs *rootfs, pid_t init, int socket) {
         /* Without root the user owns all of it, and is root or the only one inside. */
         if (keeper_config_is_rootless(rootfs->config))

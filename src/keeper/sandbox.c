@@ -240,6 +240,9 @@ static int build(KeptSandbox *sandbox, HutchError *err) {
         r = start_init(sandbox, rootfs, err);
         if (r < 0)
                 return r;
+        r = rootfs_open_layers(rootfs, &sandbox->kept, &sandbox->image);
+        if (r < 0)
+                return fail(sandbox->config, err, r, "its layers");
         r = move_children(sandbox);
         return r < 0 ? fail(sandbox->config, err, r, "entering its pid namespace") : 0;
 }
@@ -248,7 +251,7 @@ int sandbox_build(const KeeperConfig *config, KeptSandbox **ret_sandbox, HutchEr
         _cleanup_(sandbox_destroyp) KeptSandbox *sandbox = new0(KeptSandbox, 1);
         sandbox->config = config;
         sandbox->init_pidfd = sandbox->init_socket = sandbox->ptmx = sandbox->root = sandbox->message_queues = -1;
-        sandbox->cgroup = sandbox->cgroup_above = sandbox->keeper_pids = -1;
+        sandbox->cgroup = sandbox->cgroup_above = sandbox->keeper_pids = sandbox->kept = sandbox->image = -1;
         for (int i = 0; i < N_NAMESPACES; i++)
                 sandbox->namespaces[i] = -1;
         limit_groups_init(sandbox);
@@ -263,13 +266,13 @@ int sandbox_build(const KeeperConfig *config, KeptSandbox **ret_sandbox, HutchEr
 int sandbox_confine(const KeptSandbox *sandbox, int state_folder) {
         /* Where there are no cgroups processes are found by /proc. */
         _cleanup_close_ int proc = sandbox->cgroup < 0 ? open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
-        LandlockRule rules[5 + N_CONTROLLERS] = {
+        LandlockRule rules[6 + N_CONTROLLERS] = {
                 { sandbox->root, LANDLOCK_USE_ALL },  { sandbox->message_queues, LANDLOCK_USE_ALL },
                 { state_folder, LANDLOCK_USE_FILES }, { sandbox->cgroup_above, LANDLOCK_USE_FOLDERS },
-                { proc, LANDLOCK_USE_READ },
+                { proc, LANDLOCK_USE_READ },          { sandbox->image, LANDLOCK_USE_READ },
         };
         for (int i = 0; i < N_CONTROLLERS; i++)
-                rules[5 + i] = (LandlockRule){ sandbox->limits[i].folder, LANDLOCK_USE_FOLDERS };
+                rules[6 + i] = (LandlockRule){ sandbox->limits[i].folder, LANDLOCK_USE_FOLDERS };
         int r = landlock_restrict(rules, sizeof(rules) / sizeof(rules[0]));
         return r < 0 ? r : 0;
 }
@@ -316,6 +319,8 @@ KeptSandbox *sandbox_destroy(KeptSandbox *sandbox) {
         fd_close(sandbox->init_socket);
         fd_close(sandbox->ptmx);
         fd_close(sandbox->root);
+        fd_close(sandbox->kept);
+        fd_close(sandbox->image);
         fd_close(sandbox->message_queues);
         fd_close(sandbox->cgroup);
         fd_close(sandbox->cgroup_above);

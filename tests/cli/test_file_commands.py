@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files: cp, ls, cat, stat, mkdir, mv, rm, watch."""
+"""Files: cp, ls, cat, stat, mkdir, mv, rm, diff, watch."""
 
 import hashlib
 import os
@@ -252,6 +252,19 @@ def test_several_go_on_when_one_fails(hutch, sandbox):
     hutch.ok("cp", "-", f"{sandbox}:one", stdin=b"1")
     ended = hutch("cat", f"{sandbox}:missing", f"{sandbox}:one")
     assert (ended.code, ended.out) == (1, "1") and "missing" in ended.err
+
+
+def test_diff_shows_what_is_not_as_in_the_image(hutch, sandbox):
+    assert hutch.ok("diff", sandbox) == ""
+    hutch.ok("exec", sandbox, "sh", "-c", "mkdir -p d; touch d/f ~/h")
+    assert hutch.ok("diff", sandbox).split() == "A /home/agent/h A /workspace/d/ A /workspace/d/f".split()
+    assert hutch.ok("diff", f"{sandbox}:d/f").split() == ["A", "/workspace/d/f"]
+    told = hutch.json("diff", f"{sandbox}:d/f")[0]
+    assert (told["type"], told["path"]) == ("ADDED", "/workspace/d/f")
+    assert told["file"]["name"] == "f"
+    hutch.ok("exec", sandbox, "chmod", "0", "d")
+    assert "left out" in hutch("diff", sandbox).err
+    hutch.ok("exec", sandbox, "chmod", "700", "d")
 
 
 def test_watch_prints_changes(hutch, sandbox):

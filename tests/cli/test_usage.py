@@ -29,7 +29,7 @@ def test_help_lists_every_command_of_the_issue(alone):
     expected = "run create list get top stop resume pause unpause delete update exec shell events wait info version"
     expected = expected.split() + ["doctor", "exec list", "exec get", "exec cancel", "exec logs", "completion", "help"]
     expected += ["daemon", "daemon start", "daemon stop", "daemon status"]
-    expected += "cp ls cat stat mkdir mv rm watch".split()
+    expected += "cp ls cat stat mkdir mv rm diff watch".split()
     assert sorted(commands_of(alone)) == sorted(expected)
 
 

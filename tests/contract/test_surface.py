@@ -16,7 +16,7 @@ SURFACE = {
     "ExecService": "CreateExec GetExec ListExecs CancelExec *AttachExec* ReadExecOutput* RunCommand",
     "SandboxExecService": "Exec*",
     "FileService": """*UploadFile DownloadFile* *UploadArchive DownloadArchive* ReadFile WriteFile StatFile ListFiles
-        MakeDirectory MoveFile RemoveFile WatchFiles*""",
+        MakeDirectory MoveFile RemoveFile WatchFiles* ListChanges""",
     "PolicyService": "GetPolicy SetPolicy ListDenials",
     "ProviderService": """CreateProvider GetProvider ListProviders UpdateProvider DeleteProvider AttachProvider
         DetachProvider""",

@@ -105,3 +105,7 @@ class Files:
     def watch(self, path: str, **more):
         request = file_pb2.WatchFilesRequest(sandbox_id=self.sandbox_id, path=path, **more)
         return self.stub.WatchFiles(request, timeout=self.timeout)
+
+    def changes(self, path: str = "/", **more) -> file_pb2.ListChangesResponse:
+        request = file_pb2.ListChangesRequest(sandbox_id=self.sandbox_id, path=path, **more)
+        return self.stub.ListChanges(request, timeout=self.timeout)

@@ -30,6 +30,7 @@ PATHS = [
     ("DownloadFile", "path", 2),
     ("DownloadArchive", "path", 2),
     ("WatchFiles", "path", 2),
+    ("ListChanges", "path", 2),
     ("MoveFile", "target", 3),
 ]
 REMOVED = [("RemoveFile", "path", 2), ("MoveFile", "source", 2)]
@@ -101,7 +102,7 @@ BAD = [
     (file_pb2.WriteFileRequest(path="a", request_id="a b"), [("request_id", "REQUEST_ID_MALFORMED")]),
     (file_pb2.ListFilesRequest(path="a", depth=65), [("depth", "FIELD_OUT_OF_RANGE")]),
     (file_pb2.ListFilesRequest(path="a", glob="*" * 4097), [("glob", "FIELD_TOO_LONG")]),
-    (file_pb2.ListFilesRequest(path="a", page_token="x" * 20000), [("page_token", "PAGE_TOKEN_INVALID")]),
+    (file_pb2.ListFilesRequest(path="a", page_token="x" * 30000), [("page_token", "PAGE_TOKEN_INVALID")]),
     (
         file_pb2.MoveFileRequest(source="..", target="~", request_id="?"),
         [("request_id", "REQUEST_ID_MALFORMED"), ("source", "PATH_DOTDOT"), ("target", "PATH_TILDE")],

@@ -222,6 +222,63 @@ func (FileChangeType) EnumDescriptor() ([]byte, []int) {
 	return file_hutch_v1_file_proto_rawDescGZIP(), []int{2}
 }
 
+// How something differs from the image.
+type ImageChangeType int32
+
+const (
+	// Not set.
+	ImageChangeType_IMAGE_CHANGE_TYPE_UNSPECIFIED ImageChangeType = 0
+	// The image does not have it.
+	ImageChangeType_IMAGE_CHANGE_TYPE_ADDED ImageChangeType = 1
+	// The image has something else there. A folder: its mode or owner is another, or it was made anew.
+	ImageChangeType_IMAGE_CHANGE_TYPE_MODIFIED ImageChangeType = 2
+	// The image has it, with all that is in it.
+	ImageChangeType_IMAGE_CHANGE_TYPE_DELETED ImageChangeType = 3
+)
+
+// Enum value maps for ImageChangeType.
+var (
+	ImageChangeType_name = map[int32]string{
+		0: "IMAGE_CHANGE_TYPE_UNSPECIFIED",
+		1: "IMAGE_CHANGE_TYPE_ADDED",
+		2: "IMAGE_CHANGE_TYPE_MODIFIED",
+		3: "IMAGE_CHANGE_TYPE_DELETED",
+	}
+	ImageChangeType_value = map[string]int32{
+		"IMAGE_CHANGE_TYPE_UNSPECIFIED": 0,
+		"IMAGE_CHANGE_TYPE_ADDED":       1,
+		"IMAGE_CHANGE_TYPE_MODIFIED":    2,
+		"IMAGE_CHANGE_TYPE_DELETED":     3,
+	}
+)
+
+func (x ImageChangeType) Enum() *ImageChangeType {
+	p := new(ImageChangeType)
+	*p = x
+	return p
+}
+
+func (x ImageChangeType) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ImageChangeType) Descriptor() protoreflect.EnumDescriptor {
+	return file_hutch_v1_file_proto_enumTypes[3].Descriptor()
+}
+
+func (ImageChangeType) Type() protoreflect.EnumType {
+	return &file_hutch_v1_file_proto_enumTypes[3]
+}
+
+func (x ImageChangeType) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ImageChangeType.Descriptor instead.
+func (ImageChangeType) EnumDescriptor() ([]byte, []int) {
+	return file_hutch_v1_file_proto_rawDescGZIP(), []int{3}
+}
+
 // About a file, folder or other thing. All fields are output only.
 type FileInfo struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2510,6 +2567,209 @@ func (*WatchFilesOverflow) Descriptor() ([]byte, []int) {
 	return file_hutch_v1_file_proto_rawDescGZIP(), []int{29}
 }
 
+// Asks for a page of what differs from the image.
+type ListChangesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The sandbox. Required.
+	SandboxId string `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	// This and what is below it: "/" is all. Symlinks are not followed. Required.
+	Path string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	// How many at most: 0 is 100; more than 1,000 is 1,000.
+	PageSize uint32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// Where to go on. Empty: the first page.
+	PageToken     string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListChangesRequest) Reset() {
+	*x = ListChangesRequest{}
+	mi := &file_hutch_v1_file_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListChangesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListChangesRequest) ProtoMessage() {}
+
+func (x *ListChangesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hutch_v1_file_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListChangesRequest.ProtoReflect.Descriptor instead.
+func (*ListChangesRequest) Descriptor() ([]byte, []int) {
+	return file_hutch_v1_file_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *ListChangesRequest) GetSandboxId() string {
+	if x != nil {
+		return x.SandboxId
+	}
+	return ""
+}
+
+func (x *ListChangesRequest) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *ListChangesRequest) GetPageSize() uint32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListChangesRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+// A page of what differs from the image.
+type ListChangesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The differences: those of the root, then of /home/agent, then of the workspace; a folder before what is in it,
+	// names in byte order.
+	Changes []*ImageChange `protobuf:"bytes,1,rep,name=changes,proto3" json:"changes,omitempty"`
+	// Where the next page begins. Empty: this was the last.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	// Whether something was left out on this page: what the sandbox's user may not read, or lies more than 60 folders
+	// deep.
+	Incomplete    bool `protobuf:"varint,3,opt,name=incomplete,proto3" json:"incomplete,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListChangesResponse) Reset() {
+	*x = ListChangesResponse{}
+	mi := &file_hutch_v1_file_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListChangesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListChangesResponse) ProtoMessage() {}
+
+func (x *ListChangesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hutch_v1_file_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListChangesResponse.ProtoReflect.Descriptor instead.
+func (*ListChangesResponse) Descriptor() ([]byte, []int) {
+	return file_hutch_v1_file_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *ListChangesResponse) GetChanges() []*ImageChange {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+func (x *ListChangesResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+func (x *ListChangesResponse) GetIncomplete() bool {
+	if x != nil {
+		return x.Incomplete
+	}
+	return false
+}
+
+// A file, folder or other thing that the image does not have, has otherwise, or has and the sandbox has not.
+type ImageChange struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What it is.
+	Type ImageChangeType `protobuf:"varint,1,opt,name=type,proto3,enum=hutch.v1.ImageChangeType" json:"type,omitempty"`
+	// Its path inside; U+FFFD for bytes that are not UTF-8.
+	Path string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	// What is there now. Unset for DELETED.
+	File          *FileInfo `protobuf:"bytes,3,opt,name=file,proto3" json:"file,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImageChange) Reset() {
+	*x = ImageChange{}
+	mi := &file_hutch_v1_file_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImageChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImageChange) ProtoMessage() {}
+
+func (x *ImageChange) ProtoReflect() protoreflect.Message {
+	mi := &file_hutch_v1_file_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImageChange.ProtoReflect.Descriptor instead.
+func (*ImageChange) Descriptor() ([]byte, []int) {
+	return file_hutch_v1_file_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *ImageChange) GetType() ImageChangeType {
+	if x != nil {
+		return x.Type
+	}
+	return ImageChangeType_IMAGE_CHANGE_TYPE_UNSPECIFIED
+}
+
+func (x *ImageChange) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *ImageChange) GetFile() *FileInfo {
+	if x != nil {
+		return x.File
+	}
+	return nil
+}
+
 var File_hutch_v1_file_proto protoreflect.FileDescriptor
 
 const file_hutch_v1_file_proto_rawDesc = "" +
@@ -2698,7 +2958,24 @@ const file_hutch_v1_file_proto_rawDesc = "" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x19\n" +
 	"\bold_path\x18\x03 \x01(\tR\aoldPath\x12/\n" +
 	"\tfile_type\x18\x04 \x01(\x0e2\x12.hutch.v1.FileTypeR\bfileType\"\x14\n" +
-	"\x12WatchFilesOverflow*\xd2\x01\n" +
+	"\x12WatchFilesOverflow\"\x83\x01\n" +
+	"\x12ListChangesRequest\x12\x1d\n" +
+	"\n" +
+	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\x12\x1b\n" +
+	"\tpage_size\x18\x03 \x01(\rR\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x04 \x01(\tR\tpageToken\"\x8e\x01\n" +
+	"\x13ListChangesResponse\x12/\n" +
+	"\achanges\x18\x01 \x03(\v2\x15.hutch.v1.ImageChangeR\achanges\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1e\n" +
+	"\n" +
+	"incomplete\x18\x03 \x01(\bR\n" +
+	"incomplete\"x\n" +
+	"\vImageChange\x12-\n" +
+	"\x04type\x18\x01 \x01(\x0e2\x19.hutch.v1.ImageChangeTypeR\x04type\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\x12&\n" +
+	"\x04file\x18\x03 \x01(\v2\x12.hutch.v1.FileInfoR\x04file*\xd2\x01\n" +
 	"\bFileType\x12\x19\n" +
 	"\x15FILE_TYPE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11FILE_TYPE_REGULAR\x10\x01\x12\x17\n" +
@@ -2718,7 +2995,12 @@ const file_hutch_v1_file_proto_rawDesc = "" +
 	"\x18FILE_CHANGE_TYPE_CREATED\x10\x01\x12\x1c\n" +
 	"\x18FILE_CHANGE_TYPE_WRITTEN\x10\x02\x12\x1a\n" +
 	"\x16FILE_CHANGE_TYPE_MOVED\x10\x03\x12\x1c\n" +
-	"\x18FILE_CHANGE_TYPE_DELETED\x10\x042\x92\a\n" +
+	"\x18FILE_CHANGE_TYPE_DELETED\x10\x04*\x90\x01\n" +
+	"\x0fImageChangeType\x12!\n" +
+	"\x1dIMAGE_CHANGE_TYPE_UNSPECIFIED\x10\x00\x12\x1b\n" +
+	"\x17IMAGE_CHANGE_TYPE_ADDED\x10\x01\x12\x1e\n" +
+	"\x1aIMAGE_CHANGE_TYPE_MODIFIED\x10\x02\x12\x1d\n" +
+	"\x19IMAGE_CHANGE_TYPE_DELETED\x10\x032\xde\a\n" +
 	"\vFileService\x12I\n" +
 	"\n" +
 	"UploadFile\x12\x1b.hutch.v1.UploadFileRequest\x1a\x1c.hutch.v1.UploadFileResponse(\x01\x12O\n" +
@@ -2734,7 +3016,8 @@ const file_hutch_v1_file_proto_rawDesc = "" +
 	"\n" +
 	"RemoveFile\x12\x1b.hutch.v1.RemoveFileRequest\x1a\x1c.hutch.v1.RemoveFileResponse\x12I\n" +
 	"\n" +
-	"WatchFiles\x12\x1b.hutch.v1.WatchFilesRequest\x1a\x1c.hutch.v1.WatchFilesResponse0\x01b\x06proto3"
+	"WatchFiles\x12\x1b.hutch.v1.WatchFilesRequest\x1a\x1c.hutch.v1.WatchFilesResponse0\x01\x12J\n" +
+	"\vListChanges\x12\x1c.hutch.v1.ListChangesRequest\x1a\x1d.hutch.v1.ListChangesResponseb\x06proto3"
 
 var (
 	file_hutch_v1_file_proto_rawDescOnce sync.Once
@@ -2748,93 +3031,102 @@ func file_hutch_v1_file_proto_rawDescGZIP() []byte {
 	return file_hutch_v1_file_proto_rawDescData
 }
 
-var file_hutch_v1_file_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_hutch_v1_file_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_hutch_v1_file_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_hutch_v1_file_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_hutch_v1_file_proto_goTypes = []any{
 	(FileType)(0),                   // 0: hutch.v1.FileType
 	(ArchiveCompression)(0),         // 1: hutch.v1.ArchiveCompression
 	(FileChangeType)(0),             // 2: hutch.v1.FileChangeType
-	(*FileInfo)(nil),                // 3: hutch.v1.FileInfo
-	(*UploadFileRequest)(nil),       // 4: hutch.v1.UploadFileRequest
-	(*UploadFileHeader)(nil),        // 5: hutch.v1.UploadFileHeader
-	(*UploadFileResponse)(nil),      // 6: hutch.v1.UploadFileResponse
-	(*DownloadFileRequest)(nil),     // 7: hutch.v1.DownloadFileRequest
-	(*DownloadFileResponse)(nil),    // 8: hutch.v1.DownloadFileResponse
-	(*UploadArchiveRequest)(nil),    // 9: hutch.v1.UploadArchiveRequest
-	(*UploadArchiveHeader)(nil),     // 10: hutch.v1.UploadArchiveHeader
-	(*UploadArchiveResponse)(nil),   // 11: hutch.v1.UploadArchiveResponse
-	(*DownloadArchiveRequest)(nil),  // 12: hutch.v1.DownloadArchiveRequest
-	(*DownloadArchiveResponse)(nil), // 13: hutch.v1.DownloadArchiveResponse
-	(*ReadFileRequest)(nil),         // 14: hutch.v1.ReadFileRequest
-	(*ReadFileResponse)(nil),        // 15: hutch.v1.ReadFileResponse
-	(*WriteFileRequest)(nil),        // 16: hutch.v1.WriteFileRequest
-	(*WriteFileResponse)(nil),       // 17: hutch.v1.WriteFileResponse
-	(*StatFileRequest)(nil),         // 18: hutch.v1.StatFileRequest
-	(*StatFileResponse)(nil),        // 19: hutch.v1.StatFileResponse
-	(*ListFilesRequest)(nil),        // 20: hutch.v1.ListFilesRequest
-	(*ListFilesResponse)(nil),       // 21: hutch.v1.ListFilesResponse
-	(*MakeDirectoryRequest)(nil),    // 22: hutch.v1.MakeDirectoryRequest
-	(*MakeDirectoryResponse)(nil),   // 23: hutch.v1.MakeDirectoryResponse
-	(*MoveFileRequest)(nil),         // 24: hutch.v1.MoveFileRequest
-	(*MoveFileResponse)(nil),        // 25: hutch.v1.MoveFileResponse
-	(*RemoveFileRequest)(nil),       // 26: hutch.v1.RemoveFileRequest
-	(*RemoveFileResponse)(nil),      // 27: hutch.v1.RemoveFileResponse
-	(*WatchFilesRequest)(nil),       // 28: hutch.v1.WatchFilesRequest
-	(*WatchFilesResponse)(nil),      // 29: hutch.v1.WatchFilesResponse
-	(*WatchFilesStarted)(nil),       // 30: hutch.v1.WatchFilesStarted
-	(*FileChange)(nil),              // 31: hutch.v1.FileChange
-	(*WatchFilesOverflow)(nil),      // 32: hutch.v1.WatchFilesOverflow
-	(*timestamppb.Timestamp)(nil),   // 33: google.protobuf.Timestamp
+	(ImageChangeType)(0),            // 3: hutch.v1.ImageChangeType
+	(*FileInfo)(nil),                // 4: hutch.v1.FileInfo
+	(*UploadFileRequest)(nil),       // 5: hutch.v1.UploadFileRequest
+	(*UploadFileHeader)(nil),        // 6: hutch.v1.UploadFileHeader
+	(*UploadFileResponse)(nil),      // 7: hutch.v1.UploadFileResponse
+	(*DownloadFileRequest)(nil),     // 8: hutch.v1.DownloadFileRequest
+	(*DownloadFileResponse)(nil),    // 9: hutch.v1.DownloadFileResponse
+	(*UploadArchiveRequest)(nil),    // 10: hutch.v1.UploadArchiveRequest
+	(*UploadArchiveHeader)(nil),     // 11: hutch.v1.UploadArchiveHeader
+	(*UploadArchiveResponse)(nil),   // 12: hutch.v1.UploadArchiveResponse
+	(*DownloadArchiveRequest)(nil),  // 13: hutch.v1.DownloadArchiveRequest
+	(*DownloadArchiveResponse)(nil), // 14: hutch.v1.DownloadArchiveResponse
+	(*ReadFileRequest)(nil),         // 15: hutch.v1.ReadFileRequest
+	(*ReadFileResponse)(nil),        // 16: hutch.v1.ReadFileResponse
+	(*WriteFileRequest)(nil),        // 17: hutch.v1.WriteFileRequest
+	(*WriteFileResponse)(nil),       // 18: hutch.v1.WriteFileResponse
+	(*StatFileRequest)(nil),         // 19: hutch.v1.StatFileRequest
+	(*StatFileResponse)(nil),        // 20: hutch.v1.StatFileResponse
+	(*ListFilesRequest)(nil),        // 21: hutch.v1.ListFilesRequest
+	(*ListFilesResponse)(nil),       // 22: hutch.v1.ListFilesResponse
+	(*MakeDirectoryRequest)(nil),    // 23: hutch.v1.MakeDirectoryRequest
+	(*MakeDirectoryResponse)(nil),   // 24: hutch.v1.MakeDirectoryResponse
+	(*MoveFileRequest)(nil),         // 25: hutch.v1.MoveFileRequest
+	(*MoveFileResponse)(nil),        // 26: hutch.v1.MoveFileResponse
+	(*RemoveFileRequest)(nil),       // 27: hutch.v1.RemoveFileRequest
+	(*RemoveFileResponse)(nil),      // 28: hutch.v1.RemoveFileResponse
+	(*WatchFilesRequest)(nil),       // 29: hutch.v1.WatchFilesRequest
+	(*WatchFilesResponse)(nil),      // 30: hutch.v1.WatchFilesResponse
+	(*WatchFilesStarted)(nil),       // 31: hutch.v1.WatchFilesStarted
+	(*FileChange)(nil),              // 32: hutch.v1.FileChange
+	(*WatchFilesOverflow)(nil),      // 33: hutch.v1.WatchFilesOverflow
+	(*ListChangesRequest)(nil),      // 34: hutch.v1.ListChangesRequest
+	(*ListChangesResponse)(nil),     // 35: hutch.v1.ListChangesResponse
+	(*ImageChange)(nil),             // 36: hutch.v1.ImageChange
+	(*timestamppb.Timestamp)(nil),   // 37: google.protobuf.Timestamp
 }
 var file_hutch_v1_file_proto_depIdxs = []int32{
 	0,  // 0: hutch.v1.FileInfo.type:type_name -> hutch.v1.FileType
-	33, // 1: hutch.v1.FileInfo.modify_time:type_name -> google.protobuf.Timestamp
-	5,  // 2: hutch.v1.UploadFileRequest.header:type_name -> hutch.v1.UploadFileHeader
-	3,  // 3: hutch.v1.UploadFileResponse.file:type_name -> hutch.v1.FileInfo
-	3,  // 4: hutch.v1.DownloadFileResponse.file:type_name -> hutch.v1.FileInfo
-	10, // 5: hutch.v1.UploadArchiveRequest.header:type_name -> hutch.v1.UploadArchiveHeader
+	37, // 1: hutch.v1.FileInfo.modify_time:type_name -> google.protobuf.Timestamp
+	6,  // 2: hutch.v1.UploadFileRequest.header:type_name -> hutch.v1.UploadFileHeader
+	4,  // 3: hutch.v1.UploadFileResponse.file:type_name -> hutch.v1.FileInfo
+	4,  // 4: hutch.v1.DownloadFileResponse.file:type_name -> hutch.v1.FileInfo
+	11, // 5: hutch.v1.UploadArchiveRequest.header:type_name -> hutch.v1.UploadArchiveHeader
 	1,  // 6: hutch.v1.UploadArchiveHeader.compression:type_name -> hutch.v1.ArchiveCompression
 	1,  // 7: hutch.v1.DownloadArchiveRequest.compression:type_name -> hutch.v1.ArchiveCompression
-	3,  // 8: hutch.v1.ReadFileResponse.file:type_name -> hutch.v1.FileInfo
-	3,  // 9: hutch.v1.WriteFileResponse.file:type_name -> hutch.v1.FileInfo
-	3,  // 10: hutch.v1.StatFileResponse.file:type_name -> hutch.v1.FileInfo
-	3,  // 11: hutch.v1.ListFilesResponse.files:type_name -> hutch.v1.FileInfo
-	3,  // 12: hutch.v1.MakeDirectoryResponse.file:type_name -> hutch.v1.FileInfo
-	3,  // 13: hutch.v1.MoveFileResponse.file:type_name -> hutch.v1.FileInfo
-	30, // 14: hutch.v1.WatchFilesResponse.started:type_name -> hutch.v1.WatchFilesStarted
-	31, // 15: hutch.v1.WatchFilesResponse.change:type_name -> hutch.v1.FileChange
-	32, // 16: hutch.v1.WatchFilesResponse.overflow:type_name -> hutch.v1.WatchFilesOverflow
+	4,  // 8: hutch.v1.ReadFileResponse.file:type_name -> hutch.v1.FileInfo
+	4,  // 9: hutch.v1.WriteFileResponse.file:type_name -> hutch.v1.FileInfo
+	4,  // 10: hutch.v1.StatFileResponse.file:type_name -> hutch.v1.FileInfo
+	4,  // 11: hutch.v1.ListFilesResponse.files:type_name -> hutch.v1.FileInfo
+	4,  // 12: hutch.v1.MakeDirectoryResponse.file:type_name -> hutch.v1.FileInfo
+	4,  // 13: hutch.v1.MoveFileResponse.file:type_name -> hutch.v1.FileInfo
+	31, // 14: hutch.v1.WatchFilesResponse.started:type_name -> hutch.v1.WatchFilesStarted
+	32, // 15: hutch.v1.WatchFilesResponse.change:type_name -> hutch.v1.FileChange
+	33, // 16: hutch.v1.WatchFilesResponse.overflow:type_name -> hutch.v1.WatchFilesOverflow
 	2,  // 17: hutch.v1.FileChange.type:type_name -> hutch.v1.FileChangeType
 	0,  // 18: hutch.v1.FileChange.file_type:type_name -> hutch.v1.FileType
-	4,  // 19: hutch.v1.FileService.UploadFile:input_type -> hutch.v1.UploadFileRequest
-	7,  // 20: hutch.v1.FileService.DownloadFile:input_type -> hutch.v1.DownloadFileRequest
-	9,  // 21: hutch.v1.FileService.UploadArchive:input_type -> hutch.v1.UploadArchiveRequest
-	12, // 22: hutch.v1.FileService.DownloadArchive:input_type -> hutch.v1.DownloadArchiveRequest
-	14, // 23: hutch.v1.FileService.ReadFile:input_type -> hutch.v1.ReadFileRequest
-	16, // 24: hutch.v1.FileService.WriteFile:input_type -> hutch.v1.WriteFileRequest
-	18, // 25: hutch.v1.FileService.StatFile:input_type -> hutch.v1.StatFileRequest
-	20, // 26: hutch.v1.FileService.ListFiles:input_type -> hutch.v1.ListFilesRequest
-	22, // 27: hutch.v1.FileService.MakeDirectory:input_type -> hutch.v1.MakeDirectoryRequest
-	24, // 28: hutch.v1.FileService.MoveFile:input_type -> hutch.v1.MoveFileRequest
-	26, // 29: hutch.v1.FileService.RemoveFile:input_type -> hutch.v1.RemoveFileRequest
-	28, // 30: hutch.v1.FileService.WatchFiles:input_type -> hutch.v1.WatchFilesRequest
-	6,  // 31: hutch.v1.FileService.UploadFile:output_type -> hutch.v1.UploadFileResponse
-	8,  // 32: hutch.v1.FileService.DownloadFile:output_type -> hutch.v1.DownloadFileResponse
-	11, // 33: hutch.v1.FileService.UploadArchive:output_type -> hutch.v1.UploadArchiveResponse
-	13, // 34: hutch.v1.FileService.DownloadArchive:output_type -> hutch.v1.DownloadArchiveResponse
-	15, // 35: hutch.v1.FileService.ReadFile:output_type -> hutch.v1.ReadFileResponse
-	17, // 36: hutch.v1.FileService.WriteFile:output_type -> hutch.v1.WriteFileResponse
-	19, // 37: hutch.v1.FileService.StatFile:output_type -> hutch.v1.StatFileResponse
-	21, // 38: hutch.v1.FileService.ListFiles:output_type -> hutch.v1.ListFilesResponse
-	23, // 39: hutch.v1.FileService.MakeDirectory:output_type -> hutch.v1.MakeDirectoryResponse
-	25, // 40: hutch.v1.FileService.MoveFile:output_type -> hutch.v1.MoveFileResponse
-	27, // 41: hutch.v1.FileService.RemoveFile:output_type -> hutch.v1.RemoveFileResponse
-	29, // 42: hutch.v1.FileService.WatchFiles:output_type -> hutch.v1.WatchFilesResponse
-	31, // [31:43] is the sub-list for method output_type
-	19, // [19:31] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	36, // 19: hutch.v1.ListChangesResponse.changes:type_name -> hutch.v1.ImageChange
+	3,  // 20: hutch.v1.ImageChange.type:type_name -> hutch.v1.ImageChangeType
+	4,  // 21: hutch.v1.ImageChange.file:type_name -> hutch.v1.FileInfo
+	5,  // 22: hutch.v1.FileService.UploadFile:input_type -> hutch.v1.UploadFileRequest
+	8,  // 23: hutch.v1.FileService.DownloadFile:input_type -> hutch.v1.DownloadFileRequest
+	10, // 24: hutch.v1.FileService.UploadArchive:input_type -> hutch.v1.UploadArchiveRequest
+	13, // 25: hutch.v1.FileService.DownloadArchive:input_type -> hutch.v1.DownloadArchiveRequest
+	15, // 26: hutch.v1.FileService.ReadFile:input_type -> hutch.v1.ReadFileRequest
+	17, // 27: hutch.v1.FileService.WriteFile:input_type -> hutch.v1.WriteFileRequest
+	19, // 28: hutch.v1.FileService.StatFile:input_type -> hutch.v1.StatFileRequest
+	21, // 29: hutch.v1.FileService.ListFiles:input_type -> hutch.v1.ListFilesRequest
+	23, // 30: hutch.v1.FileService.MakeDirectory:input_type -> hutch.v1.MakeDirectoryRequest
+	25, // 31: hutch.v1.FileService.MoveFile:input_type -> hutch.v1.MoveFileRequest
+	27, // 32: hutch.v1.FileService.RemoveFile:input_type -> hutch.v1.RemoveFileRequest
+	29, // 33: hutch.v1.FileService.WatchFiles:input_type -> hutch.v1.WatchFilesRequest
+	34, // 34: hutch.v1.FileService.ListChanges:input_type -> hutch.v1.ListChangesRequest
+	7,  // 35: hutch.v1.FileService.UploadFile:output_type -> hutch.v1.UploadFileResponse
+	9,  // 36: hutch.v1.FileService.DownloadFile:output_type -> hutch.v1.DownloadFileResponse
+	12, // 37: hutch.v1.FileService.UploadArchive:output_type -> hutch.v1.UploadArchiveResponse
+	14, // 38: hutch.v1.FileService.DownloadArchive:output_type -> hutch.v1.DownloadArchiveResponse
+	16, // 39: hutch.v1.FileService.ReadFile:output_type -> hutch.v1.ReadFileResponse
+	18, // 40: hutch.v1.FileService.WriteFile:output_type -> hutch.v1.WriteFileResponse
+	20, // 41: hutch.v1.FileService.StatFile:output_type -> hutch.v1.StatFileResponse
+	22, // 42: hutch.v1.FileService.ListFiles:output_type -> hutch.v1.ListFilesResponse
+	24, // 43: hutch.v1.FileService.MakeDirectory:output_type -> hutch.v1.MakeDirectoryResponse
+	26, // 44: hutch.v1.FileService.MoveFile:output_type -> hutch.v1.MoveFileResponse
+	28, // 45: hutch.v1.FileService.RemoveFile:output_type -> hutch.v1.RemoveFileResponse
+	30, // 46: hutch.v1.FileService.WatchFiles:output_type -> hutch.v1.WatchFilesResponse
+	35, // 47: hutch.v1.FileService.ListChanges:output_type -> hutch.v1.ListChangesResponse
+	35, // [35:48] is the sub-list for method output_type
+	22, // [22:35] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_hutch_v1_file_proto_init() }
@@ -2869,8 +3161,8 @@ func file_hutch_v1_file_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hutch_v1_file_proto_rawDesc), len(file_hutch_v1_file_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   30,
+			NumEnums:      4,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -40,6 +40,7 @@ const (
 	FileService_MoveFile_FullMethodName        = "/hutch.v1.FileService/MoveFile"
 	FileService_RemoveFile_FullMethodName      = "/hutch.v1.FileService/RemoveFile"
 	FileService_WatchFiles_FullMethodName      = "/hutch.v1.FileService/WatchFiles"
+	FileService_ListChanges_FullMethodName     = "/hutch.v1.FileService/ListChanges"
 )
 
 // FileServiceClient is the client API for FileService service.
@@ -73,6 +74,8 @@ type FileServiceClient interface {
 	RemoveFile(ctx context.Context, in *RemoveFileRequest, opts ...grpc.CallOption) (*RemoveFileResponse, error)
 	// Streams what changes below a folder, until the caller cancels.
 	WatchFiles(ctx context.Context, in *WatchFilesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchFilesResponse], error)
+	// Lists in which files of its own the sandbox differs from its image, in pages.
+	ListChanges(ctx context.Context, in *ListChangesRequest, opts ...grpc.CallOption) (*ListChangesResponse, error)
 }
 
 type fileServiceClient struct {
@@ -236,6 +239,16 @@ func (c *fileServiceClient) WatchFiles(ctx context.Context, in *WatchFilesReques
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type FileService_WatchFilesClient = grpc.ServerStreamingClient[WatchFilesResponse]
 
+func (c *fileServiceClient) ListChanges(ctx context.Context, in *ListChangesRequest, opts ...grpc.CallOption) (*ListChangesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListChangesResponse)
+	err := c.cc.Invoke(ctx, FileService_ListChanges_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // FileServiceServer is the server API for FileService service.
 // All implementations must embed UnimplementedFileServiceServer
 // for forward compatibility.
@@ -267,6 +280,8 @@ type FileServiceServer interface {
 	RemoveFile(context.Context, *RemoveFileRequest) (*RemoveFileResponse, error)
 	// Streams what changes below a folder, until the caller cancels.
 	WatchFiles(*WatchFilesRequest, grpc.ServerStreamingServer[WatchFilesResponse]) error
+	// Lists in which files of its own the sandbox differs from its image, in pages.
+	ListChanges(context.Context, *ListChangesRequest) (*ListChangesResponse, error)
 	mustEmbedUnimplementedFileServiceServer()
 }
 
@@ -312,6 +327,9 @@ func (UnimplementedFileServiceServer) RemoveFile(context.Context, *RemoveFileReq
 }
 func (UnimplementedFileServiceServer) WatchFiles(*WatchFilesRequest, grpc.ServerStreamingServer[WatchFilesResponse]) error {
 	return status.Error(codes.Unimplemented, "method WatchFiles not implemented")
+}
+func (UnimplementedFileServiceServer) ListChanges(context.Context, *ListChangesRequest) (*ListChangesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListChanges not implemented")
 }
 func (UnimplementedFileServiceServer) mustEmbedUnimplementedFileServiceServer() {}
 func (UnimplementedFileServiceServer) testEmbeddedByValue()                     {}
@@ -507,6 +525,24 @@ func _FileService_WatchFiles_Handler(srv interface{}, stream grpc.ServerStream) 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type FileService_WatchFilesServer = grpc.ServerStreamingServer[WatchFilesResponse]
 
+func _FileService_ListChanges_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListChangesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(FileServiceServer).ListChanges(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: FileService_ListChanges_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(FileServiceServer).ListChanges(ctx, req.(*ListChangesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // FileService_ServiceDesc is the grpc.ServiceDesc for FileService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -541,6 +577,10 @@ var FileService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "RemoveFile",
 			Handler:    _FileService_RemoveFile_Handler,
+		},
+		{
+			MethodName: "ListChanges",
+			Handler:    _FileService_ListChanges_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -1358,6 +1358,141 @@ void   hutch__v1__watch_files_overflow__free_unpacked
   assert(message->base.descriptor == &hutch__v1__watch_files_overflow__descriptor);
   protobuf_c_message_free_unpacked ((ProtobufCMessage*)message, allocator);
 }
+void   hutch__v1__list_changes_request__init
+                     (Hutch__V1__ListChangesRequest         *message)
+{
+  static const Hutch__V1__ListChangesRequest init_value = HUTCH__V1__LIST_CHANGES_REQUEST__INIT;
+  *message = init_value;
+}
+size_t hutch__v1__list_changes_request__get_packed_size
+                     (const Hutch__V1__ListChangesRequest *message)
+{
+  assert(message->base.descriptor == &hutch__v1__list_changes_request__descriptor);
+  return protobuf_c_message_get_packed_size ((const ProtobufCMessage*)(message));
+}
+size_t hutch__v1__list_changes_request__pack
+                     (const Hutch__V1__ListChangesRequest *message,
+                      uint8_t       *out)
+{
+  assert(message->base.descriptor == &hutch__v1__list_changes_request__descriptor);
+  return protobuf_c_message_pack ((const ProtobufCMessage*)message, out);
+}
+size_t hutch__v1__list_changes_request__pack_to_buffer
+                     (const Hutch__V1__ListChangesRequest *message,
+                      ProtobufCBuffer *buffer)
+{
+  assert(message->base.descriptor == &hutch__v1__list_changes_request__descriptor);
+  return protobuf_c_message_pack_to_buffer ((const ProtobufCMessage*)message, buffer);
+}
+Hutch__V1__ListChangesRequest *
+       hutch__v1__list_changes_request__unpack
+                     (ProtobufCAllocator  *allocator,
+                      size_t               len,
+                      const uint8_t       *data)
+{
+  return (Hutch__V1__ListChangesRequest *)
+     protobuf_c_message_unpack (&hutch__v1__list_changes_request__descriptor,
+                                allocator, len, data);
+}
+void   hutch__v1__list_changes_request__free_unpacked
+                     (Hutch__V1__ListChangesRequest *message,
+                      ProtobufCAllocator *allocator)
+{
+  if(!message)
+    return;
+  assert(message->base.descriptor == &hutch__v1__list_changes_request__descriptor);
+  protobuf_c_message_free_unpacked ((ProtobufCMessage*)message, allocator);
+}
+void   hutch__v1__list_changes_response__init
+                     (Hutch__V1__ListChangesResponse         *message)
+{
+  static const Hutch__V1__ListChangesResponse init_value = HUTCH__V1__LIST_CHANGES_RESPONSE__INIT;
+  *message = init_value;
+}
+size_t hutch__v1__list_changes_response__get_packed_size
+                     (const Hutch__V1__ListChangesResponse *message)
+{
+  assert(message->base.descriptor == &hutch__v1__list_changes_response__descriptor);
+  return protobuf_c_message_get_packed_size ((const ProtobufCMessage*)(message));
+}
+size_t hutch__v1__list_changes_response__pack
+                     (const Hutch__V1__ListChangesResponse *message,
+                      uint8_t       *out)
+{
+  assert(message->base.descriptor == &hutch__v1__list_changes_response__descriptor);
+  return protobuf_c_message_pack ((const ProtobufCMessage*)message, out);
+}
+size_t hutch__v1__list_changes_response__pack_to_buffer
+                     (const Hutch__V1__ListChangesResponse *message,
+                      ProtobufCBuffer *buffer)
+{
+  assert(message->base.descriptor == &hutch__v1__list_changes_response__descriptor);
+  return protobuf_c_message_pack_to_buffer ((const ProtobufCMessage*)message, buffer);
+}
+Hutch__V1__ListChangesResponse *
+       hutch__v1__list_changes_response__unpack
+                     (ProtobufCAllocator  *allocator,
+                      size_t               len,
+                      const uint8_t       *data)
+{
+  return (Hutch__V1__ListChangesResponse *)
+     protobuf_c_message_unpack (&hutch__v1__list_changes_response__descriptor,
+                                allocator, len, data);
+}
+void   hutch__v1__list_changes_response__free_unpacked
+                     (Hutch__V1__ListChangesResponse *message,
+                      ProtobufCAllocator *allocator)
+{
+  if(!message)
+    return;
+  assert(message->base.descriptor == &hutch__v1__list_changes_response__descriptor);
+  protobuf_c_message_free_unpacked ((ProtobufCMessage*)message, allocator);
+}
+void   hutch__v1__image_change__init
+                     (Hutch__V1__ImageChange         *message)
+{
+  static const Hutch__V1__ImageChange init_value = HUTCH__V1__IMAGE_CHANGE__INIT;
+  *message = init_value;
+}
+size_t hutch__v1__image_change__get_packed_size
+                     (const Hutch__V1__ImageChange *message)
+{
+  assert(message->base.descriptor == &hutch__v1__image_change__descriptor);
+  return protobuf_c_message_get_packed_size ((const ProtobufCMessage*)(message));
+}
+size_t hutch__v1__image_change__pack
+                     (const Hutch__V1__ImageChange *message,
+                      uint8_t       *out)
+{
+  assert(message->base.descriptor == &hutch__v1__image_change__descriptor);
+  return protobuf_c_message_pack ((const ProtobufCMessage*)message, out);
+}
+size_t hutch__v1__image_change__pack_to_buffer
+                     (const Hutch__V1__ImageChange *message,
+                      ProtobufCBuffer *buffer)
+{
+  assert(message->base.descriptor == &hutch__v1__image_change__descriptor);
+  return protobuf_c_message_pack_to_buffer ((const ProtobufCMessage*)message, buffer);
+}
+Hutch__V1__ImageChange *
+       hutch__v1__image_change__unpack
+                     (ProtobufCAllocator  *allocator,
+                      size_t               len,
+                      const uint8_t       *data)
+{
+  return (Hutch__V1__ImageChange *)
+     protobuf_c_message_unpack (&hutch__v1__image_change__descriptor,
+                                allocator, len, data);
+}
+void   hutch__v1__image_change__free_unpacked
+                     (Hutch__V1__ImageChange *message,
+                      ProtobufCAllocator *allocator)
+{
+  if(!message)
+    return;
+  assert(message->base.descriptor == &hutch__v1__image_change__descriptor);
+  protobuf_c_message_free_unpacked ((ProtobufCMessage*)message, allocator);
+}
 static const ProtobufCFieldDescriptor hutch__v1__file_info__field_descriptors[13] =
 {
   {
@@ -3596,6 +3731,211 @@ const ProtobufCMessageDescriptor hutch__v1__watch_files_overflow__descriptor =
   (ProtobufCMessageInit) hutch__v1__watch_files_overflow__init,
   NULL,NULL,NULL    /* reserved[123] */
 };
+static const ProtobufCFieldDescriptor hutch__v1__list_changes_request__field_descriptors[4] =
+{
+  {
+    "sandbox_id",
+    1,
+    PROTOBUF_C_LABEL_NONE,
+    PROTOBUF_C_TYPE_STRING,
+    0,   /* quantifier_offset */
+    offsetof(Hutch__V1__ListChangesRequest, sandbox_id),
+    NULL,
+    &protobuf_c_empty_string,
+    0,             /* flags */
+    0,NULL,NULL    /* reserved1,reserved2, etc */
+  },
+  {
+    "path",
+    2,
+    PROTOBUF_C_LABEL_NONE,
+    PROTOBUF_C_TYPE_STRING,
+    0,   /* quantifier_offset */
+    offsetof(Hutch__V1__ListChangesRequest, path),
+    NULL,
+    &protobuf_c_empty_string,
+    0,             /* flags */
+    0,NULL,NULL    /* reserved1,reserved2, etc */
+  },
+  {
+    "page_size",
+    3,
+    PROTOBUF_C_LABEL_NONE,
+    PROTOBUF_C_TYPE_UINT32,
+    0,   /* quantifier_offset */
+    offsetof(Hutch__V1__ListChangesRequest, page_size),
+    NULL,
+    NULL,
+    0,             /* flags */
+    0,NULL,NULL    /* reserved1,reserved2, etc */
+  },
+  {
+    "page_token",
+    4,
+    PROTOBUF_C_LABEL_NONE,
+    PROTOBUF_C_TYPE_STRING,
+    0,   /* quantifier_offset */
+    offsetof(Hutch__V1__ListChangesRequest, page_token),
+    NULL,
+    &protobuf_c_empty_string,
+    0,             /* flags */
+    0,NULL,NULL    /* reserved1,reserved2, etc */
+  },
+};
+static const unsigned hutch__v1__list_changes_request__field_indices_by_name[] = {
+  2,   /* field[2] = page_size */
+  3,   /* field[3] = page_token */
+  1,   /* field[1] = path */
+  0,   /* field[0] = sandbox_id */
+};
+static const ProtobufCIntRange hutch__v1__list_changes_request__number_ranges[1 + 1] =
+{
+  { 1, 0 },
+  { 0, 4 }
+};
+const ProtobufCMessageDescriptor hutch__v1__list_changes_request__descriptor =
+{
+  PROTOBUF_C__MESSAGE_DESCRIPTOR_MAGIC,
+  "hutch.v1.ListChangesRequest",
+  "ListChangesRequest",
+  "Hutch__V1__ListChangesRequest",
+  "hutch.v1",
+  sizeof(Hutch__V1__ListChangesRequest),
+  4,
+  hutch__v1__list_changes_request__field_descriptors,
+  hutch__v1__list_changes_request__field_indices_by_name,
+  1,  hutch__v1__list_changes_request__number_ranges,
+  (ProtobufCMessageInit) hutch__v1__list_changes_request__init,
+  NULL,NULL,NULL    /* reserved[123] */
+};
+static const ProtobufCFieldDescriptor hutch__v1__list_changes_response__field_descriptors[3] =
+{
+  {
+    "changes",
+    1,
+    PROTOBUF_C_LABEL_REPEATED,
+    PROTOBUF_C_TYPE_MESSAGE,
+    offsetof(Hutch__V1__ListChangesResponse, n_changes),
+    offsetof(Hutch__V1__ListChangesResponse, changes),
+    &hutch__v1__image_change__descriptor,
+    NULL,
+    0,             /* flags */
+    0,NULL,NULL    /* reserved1,reserved2, etc */
+  },
+  {
+    "next_page_token",
+    2,
+    PROTOBUF_C_LABEL_NONE,
+    PROTOBUF_C_TYPE_STRING,
+    0,   /* quantifier_offset */
+    offsetof(Hutch__V1__ListChangesResponse, next_page_token),
+    NULL,
+    &protobuf_c_empty_string,
+    0,             /* flags */
+    0,NULL,NULL    /* reserved1,reserved2, etc */
+  },
+  {
+    "incomplete",
+    3,
+    PROTOBUF_C_LABEL_NONE,
+    PROTOBUF_C_TYPE_BOOL,
+    0,   /* quantifier_offset */
+    offsetof(Hutch__V1__ListChangesResponse, incomplete),
+    NULL,
+    NULL,
+    0,             /* flags */
+    0,NULL,NULL    /* reserved1,reserved2, etc */
+  },
+};
+static const unsigned hutch__v1__list_changes_response__field_indices_by_name[] = {
+  0,   /* field[0] = changes */
+  2,   /* field[2] = incomplete */
+  1,   /* field[1] = next_page_token */
+};
+static const ProtobufCIntRange hutch__v1__list_changes_response__number_ranges[1 + 1] =
+{
+  { 1, 0 },
+  { 0, 3 }
+};
+const ProtobufCMessageDescriptor hutch__v1__list_changes_response__descriptor =
+{
+  PROTOBUF_C__MESSAGE_DESCRIPTOR_MAGIC,
+  "hutch.v1.ListChangesResponse",
+  "ListChangesResponse",
+  "Hutch__V1__ListChangesResponse",
+  "hutch.v1",
+  sizeof(Hutch__V1__ListChangesResponse),
+  3,
+  hutch__v1__list_changes_response__field_descriptors,
+  hutch__v1__list_changes_response__field_indices_by_name,
+  1,  hutch__v1__list_changes_response__number_ranges,
+  (ProtobufCMessageInit) hutch__v1__list_changes_response__init,
+  NULL,NULL,NULL    /* reserved[123] */
+};
+static const ProtobufCFieldDescriptor hutch__v1__image_change__field_descriptors[3] =
+{
+  {
+    "type",
+    1,
+    PROTOBUF_C_LABEL_NONE,
+    PROTOBUF_C_TYPE_ENUM,
+    0,   /* quantifier_offset */
+    offsetof(Hutch__V1__ImageChange, type),
+    &hutch__v1__image_change_type__descriptor,
+    NULL,
+    0,             /* flags */
+    0,NULL,NULL    /* reserved1,reserved2, etc */
+  },
+  {
+    "path",
+    2,
+    PROTOBUF_C_LABEL_NONE,
+    PROTOBUF_C_TYPE_STRING,
+    0,   /* quantifier_offset */
+    offsetof(Hutch__V1__ImageChange, path),
+    NULL,
+    &protobuf_c_empty_string,
+    0,             /* flags */
+    0,NULL,NULL    /* reserved1,reserved2, etc */
+  },
+  {
+    "file",
+    3,
+    PROTOBUF_C_LABEL_NONE,
+    PROTOBUF_C_TYPE_MESSAGE,
+    0,   /* quantifier_offset */
+    offsetof(Hutch__V1__ImageChange, file),
+    &hutch__v1__file_info__descriptor,
+    NULL,
+    0,             /* flags */
+    0,NULL,NULL    /* reserved1,reserved2, etc */
+  },
+};
+static const unsigned hutch__v1__image_change__field_indices_by_name[] = {
+  2,   /* field[2] = file */
+  1,   /* field[1] = path */
+  0,   /* field[0] = type */
+};
+static const ProtobufCIntRange hutch__v1__image_change__number_ranges[1 + 1] =
+{
+  { 1, 0 },
+  { 0, 3 }
+};
+const ProtobufCMessageDescriptor hutch__v1__image_change__descriptor =
+{
+  PROTOBUF_C__MESSAGE_DESCRIPTOR_MAGIC,
+  "hutch.v1.ImageChange",
+  "ImageChange",
+  "Hutch__V1__ImageChange",
+  "hutch.v1",
+  sizeof(Hutch__V1__ImageChange),
+  3,
+  hutch__v1__image_change__field_descriptors,
+  hutch__v1__image_change__field_indices_by_name,
+  1,  hutch__v1__image_change__number_ranges,
+  (ProtobufCMessageInit) hutch__v1__image_change__init,
+  NULL,NULL,NULL    /* reserved[123] */
+};
 static const ProtobufCEnumValue hutch__v1__file_type__enum_values_by_number[8] =
 {
   { "FILE_TYPE_UNSPECIFIED", "HUTCH__V1__FILE_TYPE__FILE_TYPE_UNSPECIFIED", 0 },
@@ -3702,7 +4042,39 @@ const ProtobufCEnumDescriptor hutch__v1__file_change_type__descriptor =
   hutch__v1__file_change_type__value_ranges,
   NULL,NULL,NULL,NULL   /* reserved[1234] */
 };
-static const ProtobufCMethodDescriptor hutch__v1__file_service__method_descriptors[12] =
+static const ProtobufCEnumValue hutch__v1__image_change_type__enum_values_by_number[4] =
+{
+  { "IMAGE_CHANGE_TYPE_UNSPECIFIED", "HUTCH__V1__IMAGE_CHANGE_TYPE__IMAGE_CHANGE_TYPE_UNSPECIFIED", 0 },
+  { "IMAGE_CHANGE_TYPE_ADDED", "HUTCH__V1__IMAGE_CHANGE_TYPE__IMAGE_CHANGE_TYPE_ADDED", 1 },
+  { "IMAGE_CHANGE_TYPE_MODIFIED", "HUTCH__V1__IMAGE_CHANGE_TYPE__IMAGE_CHANGE_TYPE_MODIFIED", 2 },
+  { "IMAGE_CHANGE_TYPE_DELETED", "HUTCH__V1__IMAGE_CHANGE_TYPE__IMAGE_CHANGE_TYPE_DELETED", 3 },
+};
+static const ProtobufCIntRange hutch__v1__image_change_type__value_ranges[] = {
+{0, 0},{0, 4}
+};
+static const ProtobufCEnumValueIndex hutch__v1__image_change_type__enum_values_by_name[4] =
+{
+  { "IMAGE_CHANGE_TYPE_ADDED", 1 },
+  { "IMAGE_CHANGE_TYPE_DELETED", 3 },
+  { "IMAGE_CHANGE_TYPE_MODIFIED", 2 },
+  { "IMAGE_CHANGE_TYPE_UNSPECIFIED", 0 },
+};
+const ProtobufCEnumDescriptor hutch__v1__image_change_type__descriptor =
+{
+  PROTOBUF_C__ENUM_DESCRIPTOR_MAGIC,
+  "hutch.v1.ImageChangeType",
+  "ImageChangeType",
+  "Hutch__V1__ImageChangeType",
+  "hutch.v1",
+  4,
+  hutch__v1__image_change_type__enum_values_by_number,
+  4,
+  hutch__v1__image_change_type__enum_values_by_name,
+  1,
+  hutch__v1__image_change_type__value_ranges,
+  NULL,NULL,NULL,NULL   /* reserved[1234] */
+};
+static const ProtobufCMethodDescriptor hutch__v1__file_service__method_descriptors[13] =
 {
   { "UploadFile", &hutch__v1__upload_file_request__descriptor, &hutch__v1__upload_file_response__descriptor },
   { "DownloadFile", &hutch__v1__download_file_request__descriptor, &hutch__v1__download_file_response__descriptor },
@@ -3716,10 +4088,12 @@ static const ProtobufCMethodDescriptor hutch__v1__file_service__method_descripto
   { "MoveFile", &hutch__v1__move_file_request__descriptor, &hutch__v1__move_file_response__descriptor },
   { "RemoveFile", &hutch__v1__remove_file_request__descriptor, &hutch__v1__remove_file_response__descriptor },
   { "WatchFiles", &hutch__v1__watch_files_request__descriptor, &hutch__v1__watch_files_response__descriptor },
+  { "ListChanges", &hutch__v1__list_changes_request__descriptor, &hutch__v1__list_changes_response__descriptor },
 };
 const unsigned hutch__v1__file_service__method_indices_by_name[] = {
   3,        /* DownloadArchive */
   1,        /* DownloadFile */
+  12,        /* ListChanges */
   7,        /* ListFiles */
   8,        /* MakeDirectory */
   9,        /* MoveFile */
@@ -3738,7 +4112,7 @@ const ProtobufCServiceDescriptor hutch__v1__file_service__descriptor =
   "FileService",
   "Hutch__V1__FileService",
   "hutch.v1",
-  12,
+  13,
   hutch__v1__file_service__method_descriptors,
   hutch__v1__file_service__method_indices_by_name
 };
@@ -3837,6 +4211,14 @@ void hutch__v1__file_service__watch_files(ProtobufCService *service,
 {
   assert(service->descriptor == &hutch__v1__file_service__descriptor);
   service->invoke(service, 11, (const ProtobufCMessage *) input, (ProtobufCClosure) closure, closure_data);
+}
+void hutch__v1__file_service__list_changes(ProtobufCService *service,
+                                           const Hutch__V1__ListChangesRequest *input,
+                                           Hutch__V1__ListChangesResponse_Closure closure,
+                                           void *closure_data)
+{
+  assert(service->descriptor == &hutch__v1__file_service__descriptor);
+  service->invoke(service, 12, (const ProtobufCMessage *) input, (ProtobufCClosure) closure, closure_data);
 }
 void hutch__v1__file_service__init (Hutch__V1__FileService_Service *service,
                                     Hutch__V1__FileService_ServiceDestroy destroy)

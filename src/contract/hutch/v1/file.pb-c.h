@@ -47,6 +47,9 @@ typedef struct Hutch__V1__WatchFilesResponse Hutch__V1__WatchFilesResponse;
 typedef struct Hutch__V1__WatchFilesStarted Hutch__V1__WatchFilesStarted;
 typedef struct Hutch__V1__FileChange Hutch__V1__FileChange;
 typedef struct Hutch__V1__WatchFilesOverflow Hutch__V1__WatchFilesOverflow;
+typedef struct Hutch__V1__ListChangesRequest Hutch__V1__ListChangesRequest;
+typedef struct Hutch__V1__ListChangesResponse Hutch__V1__ListChangesResponse;
+typedef struct Hutch__V1__ImageChange Hutch__V1__ImageChange;
 
 
 /* --- enums --- */
@@ -137,6 +140,28 @@ typedef enum _Hutch__V1__FileChangeType {
   HUTCH__V1__FILE_CHANGE_TYPE__FILE_CHANGE_TYPE_DELETED = 4
     PROTOBUF_C__FORCE_ENUM_TO_BE_INT_SIZE(HUTCH__V1__FILE_CHANGE_TYPE)
 } Hutch__V1__FileChangeType;
+/*
+ * How something differs from the image.
+ */
+typedef enum _Hutch__V1__ImageChangeType {
+  /*
+   * Not set.
+   */
+  HUTCH__V1__IMAGE_CHANGE_TYPE__IMAGE_CHANGE_TYPE_UNSPECIFIED = 0,
+  /*
+   * The image does not have it.
+   */
+  HUTCH__V1__IMAGE_CHANGE_TYPE__IMAGE_CHANGE_TYPE_ADDED = 1,
+  /*
+   * The image has something else there. A folder: its mode or owner is another, or it was made anew.
+   */
+  HUTCH__V1__IMAGE_CHANGE_TYPE__IMAGE_CHANGE_TYPE_MODIFIED = 2,
+  /*
+   * The image has it, with all that is in it.
+   */
+  HUTCH__V1__IMAGE_CHANGE_TYPE__IMAGE_CHANGE_TYPE_DELETED = 3
+    PROTOBUF_C__FORCE_ENUM_TO_BE_INT_SIZE(HUTCH__V1__IMAGE_CHANGE_TYPE)
+} Hutch__V1__ImageChangeType;
 
 /* --- messages --- */
 
@@ -1065,6 +1090,85 @@ struct  Hutch__V1__WatchFilesOverflow
      }
 
 
+/*
+ * Asks for a page of what differs from the image.
+ */
+struct  Hutch__V1__ListChangesRequest
+{
+  ProtobufCMessage base;
+  /*
+   * The sandbox. Required.
+   */
+  char *sandbox_id;
+  /*
+   * This and what is below it: "/" is all. Symlinks are not followed. Required.
+   */
+  char *path;
+  /*
+   * How many at most: 0 is 100; more than 1,000 is 1,000.
+   */
+  uint32_t page_size;
+  /*
+   * Where to go on. Empty: the first page.
+   */
+  char *page_token;
+};
+#define HUTCH__V1__LIST_CHANGES_REQUEST__INIT \
+ { PROTOBUF_C_MESSAGE_INIT (&hutch__v1__list_changes_request__descriptor) \
+    , (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string, 0, (char *)protobuf_c_empty_string }
+
+
+/*
+ * A page of what differs from the image.
+ */
+struct  Hutch__V1__ListChangesResponse
+{
+  ProtobufCMessage base;
+  /*
+   * The differences: those of the root, then of /home/agent, then of the workspace; a folder before what is in it,
+   * names in byte order.
+   */
+  size_t n_changes;
+  Hutch__V1__ImageChange **changes;
+  /*
+   * Where the next page begins. Empty: this was the last.
+   */
+  char *next_page_token;
+  /*
+   * Whether something was left out on this page: what the sandbox's user may not read, or lies more than 60 folders
+   * deep.
+   */
+  protobuf_c_boolean incomplete;
+};
+#define HUTCH__V1__LIST_CHANGES_RESPONSE__INIT \
+ { PROTOBUF_C_MESSAGE_INIT (&hutch__v1__list_changes_response__descriptor) \
+    , 0,NULL, (char *)protobuf_c_empty_string, 0 }
+
+
+/*
+ * A file, folder or other thing that the image does not have, has otherwise, or has and the sandbox has not.
+ */
+struct  Hutch__V1__ImageChange
+{
+  ProtobufCMessage base;
+  /*
+   * What it is.
+   */
+  Hutch__V1__ImageChangeType type;
+  /*
+   * Its path inside; U+FFFD for bytes that are not UTF-8.
+   */
+  char *path;
+  /*
+   * What is there now. Unset for DELETED.
+   */
+  Hutch__V1__FileInfo *file;
+};
+#define HUTCH__V1__IMAGE_CHANGE__INIT \
+ { PROTOBUF_C_MESSAGE_INIT (&hutch__v1__image_change__descriptor) \
+    , HUTCH__V1__IMAGE_CHANGE_TYPE__IMAGE_CHANGE_TYPE_UNSPECIFIED, (char *)protobuf_c_empty_string, NULL }
+
+
 /* Hutch__V1__FileInfo methods */
 void   hutch__v1__file_info__init
                      (Hutch__V1__FileInfo         *message);
@@ -1635,6 +1739,63 @@ Hutch__V1__WatchFilesOverflow *
 void   hutch__v1__watch_files_overflow__free_unpacked
                      (Hutch__V1__WatchFilesOverflow *message,
                       ProtobufCAllocator *allocator);
+/* Hutch__V1__ListChangesRequest methods */
+void   hutch__v1__list_changes_request__init
+                     (Hutch__V1__ListChangesRequest         *message);
+size_t hutch__v1__list_changes_request__get_packed_size
+                     (const Hutch__V1__ListChangesRequest   *message);
+size_t hutch__v1__list_changes_request__pack
+                     (const Hutch__V1__ListChangesRequest   *message,
+                      uint8_t             *out);
+size_t hutch__v1__list_changes_request__pack_to_buffer
+                     (const Hutch__V1__ListChangesRequest   *message,
+                      ProtobufCBuffer     *buffer);
+Hutch__V1__ListChangesRequest *
+       hutch__v1__list_changes_request__unpack
+                     (ProtobufCAllocator  *allocator,
+                      size_t               len,
+                      const uint8_t       *data);
+void   hutch__v1__list_changes_request__free_unpacked
+                     (Hutch__V1__ListChangesRequest *message,
+                      ProtobufCAllocator *allocator);
+/* Hutch__V1__ListChangesResponse methods */
+void   hutch__v1__list_changes_response__init
+                     (Hutch__V1__ListChangesResponse         *message);
+size_t hutch__v1__list_changes_response__get_packed_size
+                     (const Hutch__V1__ListChangesResponse   *message);
+size_t hutch__v1__list_changes_response__pack
+                     (const Hutch__V1__ListChangesResponse   *message,
+                      uint8_t             *out);
+size_t hutch__v1__list_changes_response__pack_to_buffer
+                     (const Hutch__V1__ListChangesResponse   *message,
+                      ProtobufCBuffer     *buffer);
+Hutch__V1__ListChangesResponse *
+       hutch__v1__list_changes_response__unpack
+                     (ProtobufCAllocator  *allocator,
+                      size_t               len,
+                      const uint8_t       *data);
+void   hutch__v1__list_changes_response__free_unpacked
+                     (Hutch__V1__ListChangesResponse *message,
+                      ProtobufCAllocator *allocator);
+/* Hutch__V1__ImageChange methods */
+void   hutch__v1__image_change__init
+                     (Hutch__V1__ImageChange         *message);
+size_t hutch__v1__image_change__get_packed_size
+                     (const Hutch__V1__ImageChange   *message);
+size_t hutch__v1__image_change__pack
+                     (const Hutch__V1__ImageChange   *message,
+                      uint8_t             *out);
+size_t hutch__v1__image_change__pack_to_buffer
+                     (const Hutch__V1__ImageChange   *message,
+                      ProtobufCBuffer     *buffer);
+Hutch__V1__ImageChange *
+       hutch__v1__image_change__unpack
+                     (ProtobufCAllocator  *allocator,
+                      size_t               len,
+                      const uint8_t       *data);
+void   hutch__v1__image_change__free_unpacked
+                     (Hutch__V1__ImageChange *message,
+                      ProtobufCAllocator *allocator);
 /* --- per-message closures --- */
 
 typedef void (*Hutch__V1__FileInfo_Closure)
@@ -1727,6 +1888,15 @@ typedef void (*Hutch__V1__FileChange_Closure)
 typedef void (*Hutch__V1__WatchFilesOverflow_Closure)
                  (const Hutch__V1__WatchFilesOverflow *message,
                   void *closure_data);
+typedef void (*Hutch__V1__ListChangesRequest_Closure)
+                 (const Hutch__V1__ListChangesRequest *message,
+                  void *closure_data);
+typedef void (*Hutch__V1__ListChangesResponse_Closure)
+                 (const Hutch__V1__ListChangesResponse *message,
+                  void *closure_data);
+typedef void (*Hutch__V1__ImageChange_Closure)
+                 (const Hutch__V1__ImageChange *message,
+                  void *closure_data);
 
 /* --- services --- */
 
@@ -1782,6 +1952,10 @@ struct Hutch__V1__FileService_Service
                       const Hutch__V1__WatchFilesRequest *input,
                       Hutch__V1__WatchFilesResponse_Closure closure,
                       void *closure_data);
+  void (*list_changes)(Hutch__V1__FileService_Service *service,
+                       const Hutch__V1__ListChangesRequest *input,
+                       Hutch__V1__ListChangesResponse_Closure closure,
+                       void *closure_data);
 };
 typedef void (*Hutch__V1__FileService_ServiceDestroy)(Hutch__V1__FileService_Service *);
 void hutch__v1__file_service__init (Hutch__V1__FileService_Service *service,
@@ -1801,7 +1975,8 @@ void hutch__v1__file_service__init (Hutch__V1__FileService_Service *service,
       function_prefix__ ## make_directory,\
       function_prefix__ ## move_file,\
       function_prefix__ ## remove_file,\
-      function_prefix__ ## watch_files  }
+      function_prefix__ ## watch_files,\
+      function_prefix__ ## list_changes  }
 void hutch__v1__file_service__upload_file(ProtobufCService *service,
                                           const Hutch__V1__UploadFileRequest *input,
                                           Hutch__V1__UploadFileResponse_Closure closure,
@@ -1850,12 +2025,17 @@ void hutch__v1__file_service__watch_files(ProtobufCService *service,
                                           const Hutch__V1__WatchFilesRequest *input,
                                           Hutch__V1__WatchFilesResponse_Closure closure,
                                           void *closure_data);
+void hutch__v1__file_service__list_changes(ProtobufCService *service,
+                                           const Hutch__V1__ListChangesRequest *input,
+                                           Hutch__V1__ListChangesResponse_Closure closure,
+                                           void *closure_data);
 
 /* --- descriptors --- */
 
 extern const ProtobufCEnumDescriptor    hutch__v1__file_type__descriptor;
 extern const ProtobufCEnumDescriptor    hutch__v1__archive_compression__descriptor;
 extern const ProtobufCEnumDescriptor    hutch__v1__file_change_type__descriptor;
+extern const ProtobufCEnumDescriptor    hutch__v1__image_change_type__descriptor;
 extern const ProtobufCMessageDescriptor hutch__v1__file_info__descriptor;
 extern const ProtobufCMessageDescriptor hutch__v1__upload_file_request__descriptor;
 extern const ProtobufCMessageDescriptor hutch__v1__upload_file_header__descriptor;
@@ -1886,6 +2066,9 @@ extern const ProtobufCMessageDescriptor hutch__v1__watch_files_response__descrip
 extern const ProtobufCMessageDescriptor hutch__v1__watch_files_started__descriptor;
 extern const ProtobufCMessageDescriptor hutch__v1__file_change__descriptor;
 extern const ProtobufCMessageDescriptor hutch__v1__watch_files_overflow__descriptor;
+extern const ProtobufCMessageDescriptor hutch__v1__list_changes_request__descriptor;
+extern const ProtobufCMessageDescriptor hutch__v1__list_changes_response__descriptor;
+extern const ProtobufCMessageDescriptor hutch__v1__image_change__descriptor;
 extern const ProtobufCServiceDescriptor hutch__v1__file_service__descriptor;
 
 PROTOBUF_C__END_DECLS

@@ -132,6 +132,34 @@ FILE_CHANGE_TYPE_DELETED: FileChangeType.ValueType  # 4
 """Something is gone, or moved out of the watched folder."""
 Global___FileChangeType: _TypeAlias = FileChangeType  # noqa: Y015
 
+class _ImageChangeType:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ImageChangeTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ImageChangeType.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    IMAGE_CHANGE_TYPE_UNSPECIFIED: _ImageChangeType.ValueType  # 0
+    """Not set."""
+    IMAGE_CHANGE_TYPE_ADDED: _ImageChangeType.ValueType  # 1
+    """The image does not have it."""
+    IMAGE_CHANGE_TYPE_MODIFIED: _ImageChangeType.ValueType  # 2
+    """The image has something else there. A folder: its mode or owner is another, or it was made anew."""
+    IMAGE_CHANGE_TYPE_DELETED: _ImageChangeType.ValueType  # 3
+    """The image has it, with all that is in it."""
+
+class ImageChangeType(_ImageChangeType, metaclass=_ImageChangeTypeEnumTypeWrapper):
+    """How something differs from the image."""
+
+IMAGE_CHANGE_TYPE_UNSPECIFIED: ImageChangeType.ValueType  # 0
+"""Not set."""
+IMAGE_CHANGE_TYPE_ADDED: ImageChangeType.ValueType  # 1
+"""The image does not have it."""
+IMAGE_CHANGE_TYPE_MODIFIED: ImageChangeType.ValueType  # 2
+"""The image has something else there. A folder: its mode or owner is another, or it was made anew."""
+IMAGE_CHANGE_TYPE_DELETED: ImageChangeType.ValueType  # 3
+"""The image has it, with all that is in it."""
+Global___ImageChangeType: _TypeAlias = ImageChangeType  # noqa: Y015
+
 @_typing.final
 class FileInfo(_message.Message):
     """About a file, folder or other thing. All fields are output only."""
@@ -1199,3 +1227,105 @@ class WatchFilesOverflow(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WatchFilesOverflow: _TypeAlias = WatchFilesOverflow  # noqa: Y015
+
+@_typing.final
+class ListChangesRequest(_message.Message):
+    """Asks for a page of what differs from the image."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SANDBOX_ID_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    sandbox_id: _builtins.str
+    """The sandbox. Required."""
+    path: _builtins.str
+    """This and what is below it: "/" is all. Symlinks are not followed. Required."""
+    page_size: _builtins.int
+    """How many at most: 0 is 100; more than 1,000 is 1,000."""
+    page_token: _builtins.str
+    """Where to go on. Empty: the first page."""
+    def __init__(
+        self,
+        *,
+        sandbox_id: _builtins.str = ...,
+        path: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "path", b"path", "sandbox_id", b"sandbox_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListChangesRequest: _TypeAlias = ListChangesRequest  # noqa: Y015
+
+@_typing.final
+class ListChangesResponse(_message.Message):
+    """A page of what differs from the image."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHANGES_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    INCOMPLETE_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Where the next page begins. Empty: this was the last."""
+    incomplete: _builtins.bool
+    """Whether something was left out on this page: what the sandbox's user may not read, or lies more than 60 folders
+    deep.
+    """
+    @_builtins.property
+    def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___ImageChange]:
+        """The differences: those of the root, then of /home/agent, then of the workspace; a folder before what is in it,
+        names in byte order.
+        """
+
+    def __init__(
+        self,
+        *,
+        changes: _abc.Iterable[Global___ImageChange] | None = ...,
+        next_page_token: _builtins.str = ...,
+        incomplete: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "incomplete", b"incomplete", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListChangesResponse: _TypeAlias = ListChangesResponse  # noqa: Y015
+
+@_typing.final
+class ImageChange(_message.Message):
+    """A file, folder or other thing that the image does not have, has otherwise, or has and the sandbox has not."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TYPE_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    FILE_FIELD_NUMBER: _builtins.int
+    type: Global___ImageChangeType.ValueType
+    """What it is."""
+    path: _builtins.str
+    """Its path inside; U+FFFD for bytes that are not UTF-8."""
+    @_builtins.property
+    def file(self) -> Global___FileInfo:
+        """What is there now. Unset for DELETED."""
+
+    def __init__(
+        self,
+        *,
+        type: Global___ImageChangeType.ValueType = ...,
+        path: _builtins.str = ...,
+        file: Global___FileInfo | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["file", b"file"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["file", b"file", "path", b"path", "type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ImageChange: _TypeAlias = ImageChange  # noqa: Y015

@@ -96,6 +96,11 @@ class FileServiceStub(object):
                 request_serializer=hutch_dot_v1_dot_file__pb2.WatchFilesRequest.SerializeToString,
                 response_deserializer=hutch_dot_v1_dot_file__pb2.WatchFilesResponse.FromString,
                 _registered_method=True)
+        self.ListChanges = channel.unary_unary(
+                '/hutch.v1.FileService/ListChanges',
+                request_serializer=hutch_dot_v1_dot_file__pb2.ListChangesRequest.SerializeToString,
+                response_deserializer=hutch_dot_v1_dot_file__pb2.ListChangesResponse.FromString,
+                _registered_method=True)
 
 
 class FileServiceServicer(object):
@@ -187,6 +192,13 @@ class FileServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListChanges(self, request, context):
+        """Lists in which files of its own the sandbox differs from its image, in pages.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_FileServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -249,6 +261,11 @@ def add_FileServiceServicer_to_server(servicer, server):
                     servicer.WatchFiles,
                     request_deserializer=hutch_dot_v1_dot_file__pb2.WatchFilesRequest.FromString,
                     response_serializer=hutch_dot_v1_dot_file__pb2.WatchFilesResponse.SerializeToString,
+            ),
+            'ListChanges': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListChanges,
+                    request_deserializer=hutch_dot_v1_dot_file__pb2.ListChangesRequest.FromString,
+                    response_serializer=hutch_dot_v1_dot_file__pb2.ListChangesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -576,6 +593,33 @@ class FileService(object):
             '/hutch.v1.FileService/WatchFiles',
             hutch_dot_v1_dot_file__pb2.WatchFilesRequest.SerializeToString,
             hutch_dot_v1_dot_file__pb2.WatchFilesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListChanges(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hutch.v1.FileService/ListChanges',
+            hutch_dot_v1_dot_file__pb2.ListChangesRequest.SerializeToString,
+            hutch_dot_v1_dot_file__pb2.ListChangesResponse.FromString,
             options,
             channel_credentials,
             insecure,

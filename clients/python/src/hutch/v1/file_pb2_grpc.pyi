@@ -67,6 +67,8 @@ class FileServiceStub:
     """Removes a file, or a folder. The root, the workspace and what contains it are refused (PATH_PROTECTED)."""
     WatchFiles: _grpc.UnaryStreamMultiCallable[_file_pb2.WatchFilesRequest, _file_pb2.WatchFilesResponse]
     """Streams what changes below a folder, until the caller cancels."""
+    ListChanges: _grpc.UnaryUnaryMultiCallable[_file_pb2.ListChangesRequest, _file_pb2.ListChangesResponse]
+    """Lists in which files of its own the sandbox differs from its image, in pages."""
 
 @_typing.type_check_only
 class FileServiceAsyncStub(FileServiceStub):
@@ -99,6 +101,8 @@ class FileServiceAsyncStub(FileServiceStub):
     """Removes a file, or a folder. The root, the workspace and what contains it are refused (PATH_PROTECTED)."""
     WatchFiles: _aio.UnaryStreamMultiCallable[_file_pb2.WatchFilesRequest, _file_pb2.WatchFilesResponse]  # type: ignore[assignment]
     """Streams what changes below a folder, until the caller cancels."""
+    ListChanges: _aio.UnaryUnaryMultiCallable[_file_pb2.ListChangesRequest, _file_pb2.ListChangesResponse]  # type: ignore[assignment]
+    """Lists in which files of its own the sandbox differs from its image, in pages."""
 
 class FileServiceServicer(metaclass=_abc_1.ABCMeta):
     """Moves files in and out of READY sandboxes. In a PENDING sandbox the calls wait for READY, within their deadline."""
@@ -200,5 +204,13 @@ class FileServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_file_pb2.WatchFilesResponse], _abc.AsyncIterator[_file_pb2.WatchFilesResponse]]:
         """Streams what changes below a folder, until the caller cancels."""
+
+    @_abc_1.abstractmethod
+    def ListChanges(
+        self,
+        request: _file_pb2.ListChangesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_file_pb2.ListChangesResponse, _abc.Awaitable[_file_pb2.ListChangesResponse]]:
+        """Lists in which files of its own the sandbox differs from its image, in pages."""
 
 def add_FileServiceServicer_to_server(servicer: FileServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
