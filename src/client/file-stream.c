@@ -14,8 +14,10 @@
 #include "client/pairs.h"
 #include "client/views.h"
 
-#define DATA_MAX ((size_t) 1 << 20) /* bytes in one message */
-#define RESUMES_MAX 6               /* in a row that brought nothing */
+#define DATA_MAX ((size_t) 256 << 10) /* bytes in one message: several stay in a processor's cache */
+#define FILE_FIELD HUTCH__V1__DOWNLOAD_FILE_RESPONSE__ITEM_DATA
+#define ARCHIVE_FIELD 1 /* of DownloadArchiveResponse: its bytes */
+#define RESUMES_MAX 6   /* in a row that brought nothing */
 #define SHA256_SIZE 32
 
 static const HutchArchiveOptions archive_defaults;
@@ -53,7 +55,7 @@ struct HutchDownload {
         HutchDownloadOptions options; /* what is still missing */
         char *version;                /* that the file must have; NULL: any */
         FileView file;
-        ProtobufCMessage *message; /* that the last bytes are in */
+        HutchBuffer message; /* that the last bytes are in */
         unsigned n_resumes;
 };
 
@@ -66,7 +68,7 @@ void hutch_download_free(HutchDownload *download) {
         free(download->path);
         free(download->version);
         file_view_clear(&download->file);
-        (void) protobuf_free(download->message);
+        hutch_buffer_clear(&download->message);
         free(download);
 }
 
@@ -192,13 +194,13 @@ int hutch_archive_download(HutchClient *client, const char *sandbox_id, const ch
 }
 
 /* Keeps what the first message tells. One that goes on knows it already. */
-static int keep_file(HutchDownload *download, const Hutch__V1__FileInfo *file) {
+static int keep_file(HutchDownload *download, ProtobufCMessage **message, const Hutch__V1__FileInfo *file) {
         int r;
 
         if (download->file.message)
                 return 0;
 
-        download->file.message = TAKE_PTR(download->message);
+        download->file.message = TAKE_PTR(*message);
         r = file_view_fill(&download->file, file);
         if (r == 0 && !download->version) {
                 download->version = strdup(file->version);
@@ -226,30 +228,58 @@ static void download_advance(HutchDownload *download, size_t len) {
                 download->options.length -= len < download->options.length ? len : download->options.length;
 }
 
-/* Sets @ret_data to the bytes that the last message has, unless it tells about the file. */
-static int take_message(HutchDownload *download, ProtobufCBinaryData *ret_data) {
-        const Hutch__V1__DownloadFileResponse *step = (const Hutch__V1__DownloadFileResponse *) download->message;
+/* Decodes the last message, which is not made of bytes alone, and leaves of it what bytes it has. */
+static int decode_message(HutchDownload *download, Failure *failure) {
+        _cleanup_(protobuf_freep) ProtobufCMessage *message = NULL;
+        ProtobufCBinaryData *data = NULL;
+        int r = outcall_decode(download->archive ? &hutch__v1__download_archive_response__descriptor
+                                                 : &hutch__v1__download_file_response__descriptor,
+                               &download->message, &message, failure);
 
-        if (download->archive)
-                *ret_data = ((const Hutch__V1__DownloadArchiveResponse *) download->message)->data;
-        else if (step->item_case == HUTCH__V1__DOWNLOAD_FILE_RESPONSE__ITEM_DATA)
-                *ret_data = step->data;
-        else if (step->item_case == HUTCH__V1__DOWNLOAD_FILE_RESPONSE__ITEM_FILE)
-                return keep_file(download, step->file);
+        hutch_buffer_clear(&download->message);
+        if (r < 0)
+                return r;
+
+        if (download->archive) {
+                data = &((Hutch__V1__DownloadArchiveResponse *) message)->data;
+        } else {
+                Hutch__V1__DownloadFileResponse *step = (Hutch__V1__DownloadFileResponse *) message;
+
+                if (step->item_case == HUTCH__V1__DOWNLOAD_FILE_RESPONSE__ITEM_FILE)
+                        return keep_file(download, &message, step->file);
+                if (step->item_case != HUTCH__V1__DOWNLOAD_FILE_RESPONSE__ITEM_DATA)
+                        return 0;
+                data = &step->data;
+        }
+        download->message = (HutchBuffer){ data->data, data->len };
+        *data = (ProtobufCBinaryData){};
         return 0;
 }
 
-static int download_next(HutchDownload *download, bool wait, const void **ret_data, size_t *ret_len, Failure *failure) {
-        const ProtobufCMessageDescriptor *type = download->archive ? &hutch__v1__download_archive_response__descriptor
-                                                                   : &hutch__v1__download_file_response__descriptor;
+/* Sets @ret_data to the bytes that the last message has. */
+static int take_message(HutchDownload *download, ProtobufCBinaryData *ret_data, Failure *failure) {
+        HutchBuffer *message = &download->message;
+        const uint8_t *data;
+        int r;
 
+        if (protobuf_find_bytes(message->data, message->len, download->archive ? ARCHIVE_FIELD : FILE_FIELD, &data,
+                                &ret_data->len)) {
+                ret_data->data = (uint8_t *) data;
+                return 0;
+        }
+
+        r = decode_message(download, failure);
+        *ret_data = (ProtobufCBinaryData){ .data = message->data, .len = message->len };
+        return r;
+}
+
+static int download_next(HutchDownload *download, bool wait, const void **ret_data, size_t *ret_len, Failure *failure) {
         while (!download->ended) {
                 ProtobufCBinaryData data = {};
                 int r;
 
-                download->message = protobuf_free(download->message);
-                r = download->call ? outcall_receive_message(download->call, wait, type, &download->message, failure)
-                                   : -ECONNREFUSED;
+                hutch_buffer_clear(&download->message);
+                r = download->call ? outcall_receive(download->call, wait, &download->message, failure) : -ECONNREFUSED;
                 if (r == -EAGAIN)
                         return r;
                 if (r == 0) {
@@ -259,12 +289,12 @@ static int download_next(HutchDownload *download, bool wait, const void **ret_da
                         return 0;
                 }
                 if (r > 0)
-                        r = take_message(download, &data);
+                        r = take_message(download, &data, failure);
                 else
                         r = download_resume(download, r, failure);
                 if (r < 0)
                         return r;
-                if (download->message && data.len > 0) {
+                if (data.len > 0) {
                         download_advance(download, data.len);
                         *ret_data = data.data;
                         *ret_len = data.len;
@@ -391,19 +421,28 @@ int hutch_archive_upload(HutchClient *client, const char *sandbox_id, const char
 _Static_assert((int) HUTCH__V1__UPLOAD_FILE_REQUEST__ITEM_DATA == (int) HUTCH__V1__UPLOAD_ARCHIVE_REQUEST__ITEM_DATA,
                "both kinds of uploads have their bytes in the same field");
 
-static int write_all(HutchUpload *upload, bool wait, const uint8_t *bytes, size_t len, Failure *failure) {
-        Hutch__V1__UploadFileRequest message = HUTCH__V1__UPLOAD_FILE_REQUEST__INIT;
+/* Queues a message of @len bytes. */
+static int queue_data(HutchUpload *upload, const uint8_t *bytes, size_t len, Failure *failure) {
+        uint8_t head[PROTOBUF_BYTES_HEAD_MAX];
+        size_t head_len = protobuf_write_bytes_head(head, HUTCH__V1__UPLOAD_FILE_REQUEST__ITEM_DATA, len);
+        uint8_t *message = malloc(head_len + len);
 
+        if (!message)
+                return -ENOMEM;
+
+        memcpy(message, head, head_len);
+        memcpy(message + head_len, bytes, len);
+        return outcall_queue_taken(upload->call, message, head_len + len, failure);
+}
+
+static int write_all(HutchUpload *upload, bool wait, const uint8_t *bytes, size_t len, Failure *failure) {
         if (!wait && !hutch_call_is_writable(upload->call) && !outcall_is_over(upload->call))
                 return -EAGAIN;
 
-        message.item_case = HUTCH__V1__UPLOAD_FILE_REQUEST__ITEM_DATA;
         while (len > 0) {
                 size_t n = len < DATA_MAX ? len : DATA_MAX;
-                int r;
+                int r = queue_data(upload, bytes, n, failure);
 
-                message.data = (ProtobufCBinaryData){ .len = n, .data = (uint8_t *) bytes };
-                r = outcall_queue(upload->call, &message.base, failure);
                 if (r < 0)
                         return r == -EPIPE ? 0 : r; /* the end tells why */
                 if (wait)

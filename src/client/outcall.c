@@ -19,17 +19,11 @@
 
 static void on_message(ChannelCall *channel_call, const uint8_t *message, size_t len) {
         HutchCall *call = channel_call_user(channel_call);
-        uint8_t *copy = malloc(len + 1);
 
+        (void) message;
         call->answered = true;
-        if (!copy) {
-                call->no_memory = true;
-                channel_call_cancel(channel_call);
-                return;
-        }
-
-        memcpy(copy, message, len);
-        call->inbox[(call->inbox_first + call->n_inbox++) % OUTCALL_INBOX] = (HutchBuffer){ copy, len };
+        call->inbox[(call->inbox_first + call->n_inbox++) % OUTCALL_INBOX] =
+                (HutchBuffer){ channel_call_take_message(channel_call), len };
         client_tell(call);
 }
 
@@ -260,6 +254,21 @@ int outcall_send(HutchCall *call, bool wait, const void *message, size_t len, Fa
         return r;
 }
 
+int outcall_queue_taken(HutchCall *call, uint8_t *message, size_t len, Failure *failure) {
+        _cleanup_free_ uint8_t *taken = message;
+        int r;
+
+        client_lock(call->client);
+        r = call->channel_call ? check_size(call->client, len, failure) : -EPIPE;
+        if (r == 0 && channel_call_keeps(call->channel_call, len))
+                r = channel_call_send(call->channel_call, message, len);
+        else if (r == 0)
+                r = channel_call_send_taken(call->channel_call, TAKE_PTR(taken), len);
+        client_turn(call->client);
+        client_unlock(call->client);
+        return r;
+}
+
 int outcall_queue(HutchCall *call, const ProtobufCMessage *message, Failure *failure) {
         _cleanup_free_ uint8_t *bytes = NULL;
         size_t len;
@@ -369,8 +378,8 @@ int outcall_receive(HutchCall *call, bool wait, HutchBuffer *ret_message, Failur
         return r;
 }
 
-static int decode(const ProtobufCMessageDescriptor *type, const HutchBuffer *buffer, ProtobufCMessage **ret_message,
-                  Failure *failure) {
+int outcall_decode(const ProtobufCMessageDescriptor *type, const HutchBuffer *buffer, ProtobufCMessage **ret_message,
+                   Failure *failure) {
         int r = protobuf_unpack(type, buffer->data, buffer->len, DECODED_MAX, ret_message);
 
         if (r == 0 || r == -ENOMEM)
@@ -386,7 +395,7 @@ int outcall_receive_message(HutchCall *call, bool wait, const ProtobufCMessageDe
         if (r <= 0)
                 return r;
 
-        r = decode(type, &buffer, ret_message, failure);
+        r = outcall_decode(type, &buffer, ret_message, failure);
         return r < 0 ? r : 1;
 }
 
@@ -446,7 +455,7 @@ int outcall_unary_message(HutchClient *client, const char *method, const Protobu
                 return r;
 
         (void) method_find(method, &info);
-        return decode(info.reply, &reply, ret_reply, failure);
+        return outcall_decode(info.reply, &reply, ret_reply, failure);
 }
 
 void outcall_part(HutchClient *client, const char *method, const ProtobufCMessage *request, uint64_t timeout) {

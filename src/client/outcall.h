@@ -57,6 +57,10 @@ int outcall_send(HutchCall *call, bool wait, const void *message, size_t len, Fa
 /* Queues a message, whether there is room or not. -EPIPE: the call is over. */
 int outcall_queue(HutchCall *call, const ProtobufCMessage *message, Failure *failure) __attribute__((nonnull));
 
+/* The same with a message that comes from malloc() and is taken over, also when it fails; not for the first of a call
+ * that has a request id. A large one is not copied, once so much was sent that the call is not tried again. */
+int outcall_queue_taken(HutchCall *call, uint8_t *message, size_t len, Failure *failure) __attribute__((nonnull));
+
 /* The limit on a file's size that a caller means by @max_size: UINT64_MAX is what the daemon allows at most, which is
  * asked for once. */
 uint64_t outcall_size_limit(HutchClient *client, uint64_t max_size) __attribute__((nonnull));
@@ -76,7 +80,11 @@ bool outcall_is_over(const HutchCall *call) __attribute__((nonnull));
 /* As hutch_call_receive(). */
 int outcall_receive(HutchCall *call, bool wait, HutchBuffer *ret_message, Failure *failure) __attribute__((nonnull));
 
-/* The same, decoded as @type. */
+/* Decodes what came as @type. */
+int outcall_decode(const ProtobufCMessageDescriptor *type, const HutchBuffer *buffer, ProtobufCMessage **ret_message,
+                   Failure *failure) __attribute__((nonnull));
+
+/* outcall_receive() and outcall_decode(). */
 int outcall_receive_message(HutchCall *call, bool wait, const ProtobufCMessageDescriptor *type,
                             ProtobufCMessage **ret_message, Failure *failure) __attribute__((nonnull));
 

@@ -133,7 +133,7 @@ static int finish(Worker *worker) {
                         return fail("the work on files ended early", r);
                 if (head.kind == FILE_FRAME_END)
                         return tell_end(worker);
-                if (file_message_data(worker->bytes, head.len, PACKED_FIELD, &data, &len))
+                if (protobuf_find_bytes(worker->bytes, head.len, PACKED_FIELD, &data, &len))
                         r = fd_write_all(STDOUT_FILENO, data, len);
                 if (r < 0)
                         return fail("the archive cannot be written", r);

@@ -15,6 +15,8 @@
 #include "model/reason.h"
 #include "rpc/protobuf.h"
 
+_Static_assert(sizeof(FileFrameHead) + PROTOBUF_BYTES_HEAD_MAX <= FILE_HEAD, "there is room for what precedes data");
+
 #define UNPACKED_MAX (9 << 20) /* bytes in memory of a message: as large as any, and what it says */
 
 struct FileStream {
@@ -115,32 +117,6 @@ int file_stream_unpack(FileStream *stream, const ProtobufCMessageDescriptor *typ
         return 0;
 }
 
-/* Reads a number of protobuf. Returns its bytes; 0: there is none. */
-static size_t read_varint(const uint8_t *bytes, size_t len, uint64_t *ret_value) {
-        uint64_t value = 0;
-        for (size_t i = 0; i < len && i < 10; i++) {
-                value |= (uint64_t) (bytes[i] & 0x7f) << (7 * i);
-                if (!(bytes[i] & 0x80)) {
-                        *ret_value = value;
-                        return i + 1;
-                }
-        }
-        return 0;
-}
-
-bool file_message_data(const uint8_t *message, size_t len, uint32_t field, const uint8_t **ret_data, size_t *ret_len) {
-        uint64_t tag, data_len;
-        size_t n = read_varint(message, len, &tag);
-        if (n == 0 || tag != ((uint64_t) field << 3 | 2))
-                return false;
-        size_t head = n + read_varint(message + n, len - n, &data_len);
-        if (head == n || data_len != len - head)
-                return false;
-        *ret_data = message + head;
-        *ret_len = data_len;
-        return true;
-}
-
 /* ---- Sending ---- */
 
 bool file_stream_is_cancelled(FileStream *stream) {
@@ -193,16 +169,9 @@ int file_stream_send(FileStream *stream, const ProtobufCMessage *message) {
 
 int file_stream_send_data(FileStream *stream, uint32_t field, uint8_t *data, size_t len) {
         uint8_t prefix[FILE_HEAD];
-        size_t n = sizeof(FileFrameHead);
         if (file_stream_is_cancelled(stream))
                 return -ECANCELED;
-
-        prefix[n++] = (uint8_t) (field << 3 | 2);
-        for (size_t left = len;; left >>= 7) {
-                prefix[n++] = (uint8_t) ((left & 0x7f) | (left > 0x7f ? 0x80 : 0));
-                if (left <= 0x7f)
-                        break;
-        }
+        size_t n = sizeof(FileFrameHead) + protobuf_write_bytes_head(prefix + sizeof(FileFrameHead), field, len);
         FileFrameHead head = { .len = (uint32_t) (n - sizeof(head) + len), .kind = FILE_FRAME_MESSAGE };
         memcpy(prefix, &head, sizeof(head));
         memcpy(data - n, prefix, n);

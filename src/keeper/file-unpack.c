@@ -131,7 +131,7 @@ static la_ssize_t read_stream(struct archive *archive, void *user, const void **
                 int r = file_stream_receive(unpacker->stream, &message, &len);
                 if (r == 0)
                         return 0;
-                if (r > 0 && !file_message_data(message, len, DATA_FIELD, &data, &data_len))
+                if (r > 0 && !protobuf_find_bytes(message, len, DATA_FIELD, &data, &data_len))
                         r = -EBADMSG;
                 if (r < 0) {
                         unpacker->read_error = r;

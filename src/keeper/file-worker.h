@@ -37,11 +37,6 @@ int file_stream_receive(FileStream *stream, const uint8_t **ret_bytes, size_t *r
 int file_stream_unpack(FileStream *stream, const ProtobufCMessageDescriptor *type, ProtobufCMessage **ret_message,
                        HutchError *err) __attribute__((nonnull(1, 2, 3)));
 
-/* Finds the one bytes field, of number @field, that a message of the call is made of: without a copy. False: it is made
- * of anything else. */
-bool file_message_data(const uint8_t *message, size_t len, uint32_t field, const uint8_t **ret_data, size_t *ret_len)
-        __attribute__((nonnull(1, 4, 5)));
-
 /* Sends a message. -ECANCELED. */
 int file_stream_send(FileStream *stream, const ProtobufCMessage *message) __attribute__((nonnull));
 

@@ -168,7 +168,7 @@ static int upload_receive(Upload *upload, FileStream *stream, HutchError *err) {
                 int r = file_stream_receive(stream, &message, &len);
                 if (r <= 0)
                         return r;
-                if (!file_message_data(message, len, DATA_FIELD, &data, &data_len))
+                if (!protobuf_find_bytes(message, len, DATA_FIELD, &data, &data_len))
                         return reason_set(err, -EBADMSG, REASON_STREAM_ORDER, "after the header only data can follow");
                 r = upload_add(upload, data, data_len, err);
                 if (r < 0)

@@ -643,6 +643,10 @@ void channel_call_set_compression(ChannelCall *call, bool compress) {
                 client_call_set_compression(call->attempt, compress);
 }
 
+bool channel_call_keeps(const ChannelCall *call, size_t len) {
+        return call->keeps_replay && (!call->attempt || call->replay_bytes + len <= REPLAY_MAX);
+}
+
 int channel_call_send(ChannelCall *call, const void *message, size_t len) {
         int r = 0;
 
@@ -650,7 +654,7 @@ int channel_call_send(ChannelCall *call, const void *message, size_t len) {
                 return -EPIPE;
 
         /* What was sent and is too much to keep cannot be sent again; what was not sent yet must be kept. */
-        if (call->attempt && call->keeps_replay && call->replay_bytes + len > REPLAY_MAX)
+        if (call->keeps_replay && !channel_call_keeps(call, len))
                 forget_replay(call);
         if (call->keeps_replay)
                 r = keep(call, message, len);

@@ -77,6 +77,9 @@ int channel_call_send(ChannelCall *call, const void *message, size_t len) __attr
 /* The same with a message that comes from malloc() and is taken over, also when it fails: a large one is not copied.
  * Once a connection has it the call is not tried again: nobody keeps it. */
 int channel_call_send_taken(ChannelCall *call, uint8_t *message, size_t len) __attribute__((nonnull));
+
+/* Tells whether channel_call_send() would keep a message of @len bytes, so that the call can be tried again with it. */
+bool channel_call_keeps(const ChannelCall *call, size_t len) __attribute__((nonnull));
 bool channel_call_is_writable(const ChannelCall *call);
 
 /* No more messages will be sent. */

@@ -68,6 +68,46 @@ int protobuf_pack(const ProtobufCMessage *message, uint8_t **ret_bytes, size_t *
         return 0;
 }
 
+/* Reads a number of protobuf. Returns its bytes; 0: there is none. */
+static size_t read_varint(const uint8_t *bytes, size_t len, uint64_t *ret_value) {
+        uint64_t value = 0;
+
+        for (size_t i = 0; i < len && i < 10; i++) {
+                value |= (uint64_t) (bytes[i] & 0x7f) << (7 * i);
+                if (!(bytes[i] & 0x80)) {
+                        *ret_value = value;
+                        return i + 1;
+                }
+        }
+        return 0;
+}
+
+bool protobuf_find_bytes(const uint8_t *message, size_t len, uint32_t field, const uint8_t **ret_bytes,
+                         size_t *ret_len) {
+        uint64_t tag, bytes_len;
+        size_t n = read_varint(message, len, &tag), head;
+
+        if (n == 0 || tag != ((uint64_t) field << 3 | PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED))
+                return false;
+        head = n + read_varint(message + n, len - n, &bytes_len);
+        if (head == n || bytes_len != len - head)
+                return false;
+
+        *ret_bytes = message + head;
+        *ret_len = bytes_len;
+        return true;
+}
+
+size_t protobuf_write_bytes_head(uint8_t ret_head[static PROTOBUF_BYTES_HEAD_MAX], uint32_t field, size_t len) {
+        size_t n = 0;
+
+        ret_head[n++] = (uint8_t) (field << 3 | PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED);
+        for (; len > 0x7f; len >>= 7)
+                ret_head[n++] = (uint8_t) ((len & 0x7f) | 0x80);
+        ret_head[n++] = (uint8_t) len;
+        return n;
+}
+
 ProtobufCMessage *call_unpack(Call *call, const ProtobufCMessageDescriptor *type, const void *bytes, size_t len,
                               size_t cap) {
         ProtobufCMessage *message = NULL;

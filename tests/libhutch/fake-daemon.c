@@ -21,6 +21,7 @@
 #include "base/strings.h"
 #include "contract/hutch/v1/event.pb-c.h"
 #include "contract/hutch/v1/exec.pb-c.h"
+#include "contract/hutch/v1/file.pb-c.h"
 #include "contract/hutch/v1/sandbox.pb-c.h"
 #include "contract/hutch/v1/system.pb-c.h"
 #include "rpc/call.h"
@@ -298,6 +299,45 @@ static void read_exec_output(Call *call, const uint8_t *message, size_t len, voi
         protobuf_free(&request->base);
 }
 
+/* ---- Files ---- */
+
+/* Sends bytes of the file, every other time in a message that has more than them. */
+static void send_data(Call *call, uint64_t offset) {
+        static const uint8_t unknown_field[] = { 0xf8, 0x7f, 0x01 };
+        uint8_t message[PROTOBUF_BYTES_HEAD_MAX + CHUNK + sizeof(unknown_field)];
+        size_t len = protobuf_write_bytes_head(message, HUTCH__V1__DOWNLOAD_FILE_RESPONSE__ITEM_DATA, CHUNK);
+
+        for (size_t i = 0; i < CHUNK; i++)
+                message[len++] = (uint8_t) ('a' + (offset + i) % 26);
+        if (offset / CHUNK % 2 > 0) {
+                memcpy(message + len, unknown_field, sizeof(unknown_field));
+                len += sizeof(unknown_field);
+        }
+        (void) call_send(call, message, len);
+}
+
+static void download_file(Call *call, const uint8_t *message, size_t len, void *context) {
+        Hutch__V1__DownloadFileRequest *request = decode(&hutch__v1__download_file_request__descriptor, message, len);
+        Hutch__V1__DownloadFileResponse response = HUTCH__V1__DOWNLOAD_FILE_RESPONSE__INIT;
+        Hutch__V1__FileInfo file = HUTCH__V1__FILE_INFO__INIT;
+        uint64_t offset = request->offset;
+        int n_sent = 0;
+
+        note(call)->stdout_offset = offset;
+        file.path = request->path;
+        file.version = (char *) "1";
+        response.item_case = HUTCH__V1__DOWNLOAD_FILE_RESPONSE__ITEM_FILE;
+        response.file = &file;
+        (void) call_send_protobuf(call, &response.base);
+        for (; offset < FAKE_OUTPUT && !breaks_after(n_sent++); offset += CHUNK)
+                send_data(call, offset);
+        if (offset < FAKE_OUTPUT)
+                die_soon(context);
+        else
+                call_finish(call, STATUS_OK, NULL);
+        protobuf_free(&request->base);
+}
+
 /* ---- Commands ---- */
 
 static void send_exec(Call *call, Hutch__V1__AttachExecResponse__ItemCase item, const char *id) {
@@ -442,6 +482,7 @@ _Noreturn static void serve(int fd, TlsContext *tls) {
                 { .path = "/hutch.v1.ExecService/AttachExec", .start = attach_exec, .context = &loop },
                 { .path = "/hutch.v1.ExecService/CancelExec", .handle = cancel_exec },
                 { .path = "/hutch.v1.ExecService/RunCommand", .handle = run_command },
+                { .path = "/hutch.v1.FileService/DownloadFile", .handle = download_file, .context = &loop },
         };
         MethodTable *table = method_table_new();
         SessionLimits limits = session_limits_default;

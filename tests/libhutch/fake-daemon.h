@@ -17,6 +17,7 @@
  *   ReadExecOutput    has FAKE_OUTPUT bytes on stdout and as many on stderr, and 10 of either in a chunk
  *   AttachExec        the command prints what it reads, and ends with its input; "vanish" ends without telling how
  *   RunCommand        the command prints its input, or, when it is "pour", FAKE_POUR bytes
+ *   DownloadFile      has FAKE_OUTPUT bytes, 10 in a message, which now and then has a field that nobody knows
  *
  * Streams break after `break_after` messages, if that is not 0; at once, if it is negative. */
 
@@ -44,7 +45,7 @@ typedef struct FakeDaemon {
                 uint64_t exec_timeout; /* of the command, in seconds */
                 bool has_cursor, has_sequence;
                 uint64_t cursor, sequence;
-                uint64_t stdout_offset, stderr_offset;
+                uint64_t stdout_offset, stderr_offset; /* or the first is that of a file */
                 bool has_tail;
                 char request_id[129];
                 char id[201]; /* of the sandbox, or of the exec that is cancelled */

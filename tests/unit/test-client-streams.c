@@ -219,6 +219,37 @@ static void output_is_read_on_where_the_connection_broke(void **state) {
         hutch_client_free(client);
 }
 
+/* Downloads a file and sees that it is whole. */
+static void download_all(HutchClient *client) {
+        HutchDownload *download = NULL;
+        const void *data;
+        size_t len, offset = 0;
+        int r;
+
+        assert_int_equal(hutch_download_new(client, "sandbox-0", "file", NULL, &download, NULL), 0);
+        while ((r = hutch_download_next(download, true, &data, &len, NULL)) == 1)
+                for (size_t i = 0; i < len; i++)
+                        assert_int_equal(((const char *) data)[i], 'a' + offset++ % 26);
+        assert_int_equal(r, 0);
+        assert_int_equal(offset, FAKE_OUTPUT);
+        assert_string_equal(hutch_download_file(download)->version, "1");
+        hutch_download_free(download);
+}
+
+static void a_file_comes_whole_however_its_messages_look(void **state) {
+        FakeDaemon *daemon = *state;
+        HutchClient *client = connect_client();
+
+        download_all(client);
+        assert_int_equal(daemon->n_calls, 1);
+        daemon->break_after = 4;
+        download_all(client);
+        assert_int_equal(daemon->n_calls, 4);
+        assert_int_equal(daemon->calls[2].stdout_offset, 40);
+        assert_int_equal(daemon->calls[3].stdout_offset, 80);
+        hutch_client_free(client);
+}
+
 static void the_last_lines_are_not_asked_for_again(void **state) {
         FakeDaemon *daemon = *state;
         HutchClient *client = connect_client();
@@ -373,6 +404,7 @@ int main(void) {
                 WITH_DAEMON(a_stream_without_an_end_is_an_error),
                 WITH_DAEMON(a_command_runs_to_its_end),
                 WITH_DAEMON(output_is_read_on_where_the_connection_broke),
+                WITH_DAEMON(a_file_comes_whole_however_its_messages_look),
                 WITH_DAEMON(the_last_lines_are_not_asked_for_again),
                 WITH_DAEMON(a_watch_goes_on_from_its_cursor),
                 WITH_DAEMON(a_watch_that_lagged_goes_on_too),

@@ -22,6 +22,7 @@
 #include "file-call.h"
 #include "keeper/remove.h"
 #include "keeper/tar-head.h"
+#include "rpc/protobuf.h"
 #include "test.h"
 
 #define NONE HUTCH__V1__ARCHIVE_COMPRESSION__ARCHIVE_COMPRESSION_NONE
@@ -104,7 +105,7 @@ static FileEnd pack(const Place *place, const Pack *how) {
         const uint8_t *bytes, *data;
         size_t len, data_len, total = 0;
         while (file_call_next(&call, &bytes, &len)) {
-                assert_true(file_message_data(bytes, len, 1, &data, &data_len));
+                assert_true(protobuf_find_bytes(bytes, len, 1, &data, &data_len));
                 assert_true(data_len > 0 && data_len <= 1 << 20);
                 assert_int_equal(fwrite(data, 1, data_len, file), data_len);
                 total += data_len;

@@ -261,26 +261,6 @@ static void every_change_is_another_version(void **state) {
         assert_string_not_equal(first, other);
 }
 
-static void data_is_found_in_a_message_of_nothing_else(void **state) {
-        static const uint8_t good[] = { 0x12, 3, 'a', 'b', 'c' }, more[] = { 0x12, 1, 'a', 0x12, 0 },
-                             other[] = { 0x0a, 1, 'a' }, cut[] = { 0x12, 3, 'a' },
-                             padded[] = { 0x12, 0x83, 0x00, 'a', 'b', 'c' }, endless[] = { 0x12, 0x80, 0x80 };
-        const uint8_t *data;
-        size_t len;
-
-        assert_true(file_message_data(good, sizeof(good), 2, &data, &len));
-        assert_int_equal(len, 3);
-        assert_memory_equal(data, "abc", 3);
-        assert_true(file_message_data(padded, sizeof(padded), 2, &data, &len));
-        assert_memory_equal(data, "abc", 3);
-        assert_false(file_message_data(good, sizeof(good), 1, &data, &len));
-        assert_false(file_message_data(more, sizeof(more), 2, &data, &len));
-        assert_false(file_message_data(other, sizeof(other), 2, &data, &len));
-        assert_false(file_message_data(cut, sizeof(cut), 2, &data, &len));
-        assert_false(file_message_data(endless, sizeof(endless), 2, &data, &len));
-        assert_false(file_message_data(good, 0, 2, &data, &len));
-}
-
 /* ---- Drafts ---- */
 
 static void put(int folder, const char *name, const char *text, bool replace, int expected) {
@@ -483,7 +463,7 @@ static void a_cancelled_stream_says_so(void **state) {
         memset(buffer, 'x', sizeof(buffer));
         assert_int_equal(file_stream_send_data(stream, 2, buffer + FILE_HEAD, 300), 0);
         assert_int_equal(receive_frame(pair[0], received, sizeof(received)).len, 303);
-        assert_true(file_message_data(received, 303, 2, &bytes, &len));
+        assert_true(protobuf_find_bytes(received, 303, 2, &bytes, &len));
         assert_int_equal(len, 300);
         assert_memory_equal(bytes, buffer + FILE_HEAD, 300);
 
@@ -507,7 +487,6 @@ int main(void) {
                 cmocka_unit_test(uploads_have_names_of_their_own),
                 cmocka_unit_test(bytes_become_text),
                 cmocka_unit_test(every_change_is_another_version),
-                cmocka_unit_test(data_is_found_in_a_message_of_nothing_else),
                 cmocka_unit_test_setup_teardown(drafts_come_whole_or_not_at_all, root_set_up, root_tear_down),
                 cmocka_unit_test_setup_teardown(a_named_draft_is_nobody_elses, root_set_up, root_tear_down),
                 cmocka_unit_test_setup_teardown(links_do_not_lead_out_of_the_root, root_set_up, root_tear_down),
