@@ -193,6 +193,7 @@ typedef struct HutchSandboxSpec {
         uint64_t idle_ttl; /* HUTCH_FOREVER: never; 0: the daemon's */
         uint64_t max_lifetime;
         bool delete_at_lifetime; /* instead of stopping it */
+        bool delete_when_idle;   /* likewise, after idle_ttl */
 } HutchSandboxSpec;
 
 typedef struct HutchSandbox {
@@ -289,6 +290,7 @@ typedef struct HutchExecSpec {
         bool terminal;
         uint32_t rows, columns;
         uint64_t output_limit; /* that is kept, of each stream; 0: the daemon's */
+        bool bound;            /* hutch_exec_start(): it is cancelled when nobody is attached to it any more */
 } HutchExecSpec;
 
 typedef struct HutchExec {
@@ -366,7 +368,7 @@ typedef struct HutchReadOptions {
 } HutchReadOptions;
 
 /* Starts a command and attaches to it. It is cancelled when the stream is freed before its end; when the connection is
- * lost or the client vanishes it goes on. @user is for hutch_client_next(). */
+ * lost or the client vanishes it goes on, unless it is bound. @user is for hutch_client_next(). */
 HUTCH_API int hutch_exec_start(HutchClient *client, const char *sandbox_id, const HutchExecSpec *spec, void *user,
                                HutchExecStream **ret_stream, HutchError **ret_error);
 

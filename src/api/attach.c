@@ -68,9 +68,12 @@ static int attach_to(AttachStream *stream, Request *request, const char *sandbox
                      uint64_t out_offset, uint64_t err_offset) {
         static const AttachmentEvents events = { on_output, on_output, on_can_send, on_input_failed };
         OutputPosition out = { true, out_offset }, err = { true, err_offset };
+        int r = control_attach(request->api->options.control, &request->caller.caller, sandbox_id, exec_id, true, out,
+                               err, &events, stream, &stream->exec.attachment, &request->err);
 
-        return control_attach(request->api->options.control, &request->caller.caller, sandbox_id, exec_id, true, out,
-                              err, &events, stream, &stream->exec.attachment, &request->err);
+        if (r >= 0)
+                attachment_hold(stream->exec.attachment);
+        return r;
 }
 
 /* The first message says which exec. Fails with @request.err or with violations. */
@@ -95,7 +98,7 @@ static int begin(AttachStream *stream, Request *request, const AttachRequest *me
 
         case HUTCH__V1__ATTACH_EXEC_REQUEST__ITEM_CREATE:
                 above = violations_enter(violations, "create");
-                r = request_create_exec(request, message->create, &view);
+                r = request_create_exec(request, message->create, true, &view);
                 violations_leave(violations, above);
                 if (r < 0)
                         return r;
@@ -207,6 +210,7 @@ static void on_ended(Call *call, CallEnd how) {
         AttachStream *stream = call_user(call);
 
         (void) how;
+        exec_stream_release(&stream->exec);
         exec_stream_clear(&stream->exec);
         free(stream);
 }

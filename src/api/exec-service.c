@@ -49,7 +49,8 @@ int request_create_exec_of(Request *request, const char *sandbox_id, const char 
         return control_create_exec(control, caller, key, sandbox_id, exec_id, made, bound, ret_view, &request->err);
 }
 
-int request_create_exec(Request *request, const Hutch__V1__CreateExecRequest *message, ExecView *ret_view) {
+int request_create_exec(Request *request, const Hutch__V1__CreateExecRequest *message, bool streams,
+                        ExecView *ret_view) {
         ExecRules rules = api_exec_rules(request->api);
         RequestKey key;
         size_t above;
@@ -58,6 +59,9 @@ int request_create_exec(Request *request, const Hutch__V1__CreateExecRequest *me
         check_id(request, "sandbox_id", message->sandbox_id);
         check_new_id(request, "exec_id", message->exec_id);
         check_request_id(request, message->request_id);
+        if (message->bound && !streams)
+                violations_add(&request->violations, "bound", REASON_FIELD_INVALID,
+                               "there is no stream that it could be bound to: use AttachExec");
         above = violations_enter(&request->violations, "spec");
         exec_spec_check(message->spec, &rules, &request->violations);
         violations_leave(&request->violations, above);
@@ -68,8 +72,8 @@ int request_create_exec(Request *request, const Hutch__V1__CreateExecRequest *me
         r = request_key(&message->base, "CreateExec", message->request_id, &key);
         if (r < 0)
                 return reason_set(&request->err, r, REASON_HOST_EXHAUSTED, "the daemon is out of memory");
-        return request_create_exec_of(request, message->sandbox_id, message->exec_id, message->spec, &key, NULL, false,
-                                      ret_view);
+        return request_create_exec_of(request, message->sandbox_id, message->exec_id, message->spec, &key, NULL,
+                                      message->bound, ret_view);
 }
 
 static void handle_create_exec(Call *call, const uint8_t *bytes, size_t len, void *context) {
@@ -81,7 +85,7 @@ static void handle_create_exec(Call *call, const uint8_t *bytes, size_t len, voi
         if (!message)
                 return;
 
-        if (request_create_exec(&request, message, &view) < 0)
+        if (request_create_exec(&request, message, false, &view) < 0)
                 api_fail(call, &request.err, &request.violations);
         else
                 reply_exec(&request, &view);

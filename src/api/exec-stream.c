@@ -84,6 +84,16 @@ void exec_stream_pump(ExecStream *stream) {
         }
 }
 
+void exec_stream_release(ExecStream *stream) {
+        ApiCaller caller;
+
+        if (!stream->attachment || stream->base.api->shut_down)
+                return;
+
+        api_caller(stream->base.api, stream->base.call, &caller);
+        attachment_release(stream->attachment, &caller.caller);
+}
+
 void exec_stream_clear(ExecStream *stream) {
         (void) deferred_cancel(stream->deferred);
         (void) attachment_free(stream->attachment);

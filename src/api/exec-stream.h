@@ -25,5 +25,9 @@ void exec_stream_pump(ExecStream *stream) __attribute__((nonnull));
 /* Sends the exec as it is. */
 void exec_stream_put_exec(ExecStream *stream, unsigned field) __attribute__((nonnull));
 
+/* When the call has ended, before it is cleared: whether a bound exec goes on is not for this stream to say any more.
+ * One that the daemon itself has ended leaves it for its caller to attach again. */
+void exec_stream_release(ExecStream *stream) __attribute__((nonnull));
+
 /* When the call has ended. */
 void exec_stream_clear(ExecStream *stream) __attribute__((nonnull));

@@ -158,13 +158,6 @@ static void on_changed(Attachment *attachment, void *user) {
                 run->deferred = api_defer(run->base.api, on_durable, run);
 }
 
-static void cancel(const Run *run, const Caller *caller) {
-        ExecView view;
-
-        (void) control_cancel_exec(run->base.api->options.control, caller, run->sandbox_id, run->exec_id, UINT64_MAX,
-                                   &view, NULL);
-}
-
 static void on_ended(Call *call, CallEnd how) {
         Run *run = call_user(call);
         ApiCaller caller;
@@ -172,10 +165,9 @@ static void on_ended(Call *call, CallEnd how) {
         (void) how;
         api_caller(run->base.api, call, &caller);
         (void) deferred_cancel(run->deferred);
+        if (!run->base.api->shut_down)
+                attachment_release(run->attachment, &caller.caller);
         (void) attachment_free(run->attachment);
-        /* Nobody waits for it any more. */
-        if (!run->base.finished)
-                cancel(run, &caller.caller);
         api_stream_end_of_call(&run->base);
         free(run);
 }
@@ -244,14 +236,13 @@ void handle_run_command(Call *call, const uint8_t *bytes, size_t len, void *cont
                                    none, none, &attachment_events, run, &run->attachment, &request.err);
         }
         if (r < 0) {
-                if (*run->exec_id)
-                        cancel(run, &request.caller.caller);
                 api_stream_end_of_call(&run->base);
                 free(run);
                 api_fail(call, &request.err, &request.violations);
                 return;
         }
 
+        attachment_hold(run->attachment);
         run->output_limit = message->output_limit_bytes > 0    ? message->output_limit_bytes
                             : api->limits.run_output_bytes > 0 ? api->limits.run_output_bytes
                                                                : UINT64_MAX;

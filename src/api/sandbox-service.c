@@ -236,7 +236,7 @@ static unsigned check_mask(Request *request, const Google__Protobuf__FieldMask *
 
                 if (field == N_SPEC_FIELDS)
                         violations_add(violations, NULL, REASON_FIELD_MASK_INVALID,
-                                       "only labels, idle_ttl, max_lifetime and lifetime_action can be changed");
+                                       "only labels, times to live and what is done at their ends can be changed");
                 else
                         fields |= 1U << field;
                 violations_leave(violations, element);

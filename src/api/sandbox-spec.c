@@ -33,6 +33,7 @@ static const char *const field_names[N_SPEC_FIELDS] = {
         [SPEC_IDLE_TTL] = "idle_ttl",
         [SPEC_MAX_LIFETIME] = "max_lifetime",
         [SPEC_LIFETIME_ACTION] = "lifetime_action",
+        [SPEC_IDLE_ACTION] = "idle_action",
 };
 
 const char *spec_field_name(SpecField field) {
@@ -121,6 +122,10 @@ void sandbox_spec_check_update(const Message *changes, unsigned fields, const Sa
             !protobuf_c_enum_descriptor_get_value(&hutch__v1__lifetime_action__descriptor, changes->lifetime_action))
                 violations_add(violations, field_names[SPEC_LIFETIME_ACTION], REASON_FIELD_INVALID,
                                "there is no such action");
+        if (fields & 1U << SPEC_IDLE_ACTION &&
+            !protobuf_c_enum_descriptor_get_value(&hutch__v1__idle_action__descriptor, changes->idle_action))
+                violations_add(violations, field_names[SPEC_IDLE_ACTION], REASON_FIELD_INVALID,
+                               "there is no such action");
 }
 
 static const RuntimeVerbs *find_runtime(const Message *message, const SandboxRules *rules, Violations *violations) {
@@ -202,6 +207,8 @@ static int build(const Message *message, const StoredSpec *stored, SandboxSpec *
         spec->lifetime_action = message->lifetime_action == HUTCH__V1__LIFETIME_ACTION__LIFETIME_ACTION_DELETE
                                         ? LIFETIME_DELETE
                                         : LIFETIME_STOP;
+        spec->idle_action =
+                message->idle_action == HUTCH__V1__IDLE_ACTION__IDLE_ACTION_DELETE ? IDLE_DELETE : IDLE_STOP;
 
         spec->encoded = malloc(stored->encoded_len + 1);
         spec->effective = malloc(stored->effective_len + 1);
@@ -284,6 +291,8 @@ int sandbox_spec_update(const SandboxSpec *current, const Message *changes, unsi
                 message.max_lifetime = changes->max_lifetime;
         if (fields & 1U << SPEC_LIFETIME_ACTION)
                 message.lifetime_action = changes->lifetime_action;
+        if (fields & 1U << SPEC_IDLE_ACTION)
+                message.idle_action = changes->idle_action;
         return fill_in(message, current->effective, current->effective_len, rules, ret_spec);
 }
 

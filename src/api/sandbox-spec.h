@@ -41,6 +41,7 @@ typedef enum SpecField {
         SPEC_IDLE_TTL,
         SPEC_MAX_LIFETIME,
         SPEC_LIFETIME_ACTION,
+        SPEC_IDLE_ACTION,
         N_SPEC_FIELDS,
 } SpecField;
 

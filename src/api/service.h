@@ -160,9 +160,9 @@ void handle_read_exec_output(Call *call, const uint8_t *bytes, size_t len, void 
 void handle_run_command(Call *call, const uint8_t *bytes, size_t len, void *context);
 void start_attach_exec(Call *call, void *context);
 
-/* Checks @message, where the request's violations are, and creates the exec. Fails with @request.err or with
- * violations. */
-int request_create_exec(Request *request, const Hutch__V1__CreateExecRequest *message, ExecView *ret_view)
+/* Checks @message, where the request's violations are, and creates the exec; @streams: it may be bound. Fails with
+ * @request.err or with violations. */
+int request_create_exec(Request *request, const Hutch__V1__CreateExecRequest *message, bool streams, ExecView *ret_view)
         __attribute__((nonnull));
 
 /* Creates an exec of a spec that was checked, in the sandbox of that id. Violations are added below "spec". */

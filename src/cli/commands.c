@@ -110,6 +110,7 @@ static const Option update_options[] = {
         { "label", 'l', "NAME[=VALUE]", .help = "set a label" },
         { "remove-label", 0, "NAME", .help = "remove a label" },
         { "idle-ttl", 0, "DURATION", .help = "stop it when it was idle for that long; 0: never" },
+        { "idle-action", 0, "stop|delete", .help = "what happens to it then" },
         { "max-lifetime", 0, "DURATION", .help = "stop it that long after its creation" },
         {},
 };

@@ -23,7 +23,7 @@
 #include "cli/spec-options.h"
 #include "pbtext/pbtext.h"
 
-/* How long a one-shot's sandbox stays up when hutch itself is killed. */
+/* How long a one-shot's sandbox stays when hutch itself is killed. */
 #define ONE_SHOT_IDLE_TTL "1m"
 
 DEFINE_CLEANUP(char **, strv_free);
@@ -115,6 +115,8 @@ static int read_run(const Arguments *arguments, OneShot *one_shot, HutchExecSpec
                 r = arguments_get_duration(arguments, "timeout", &exec->timeout, err);
         if (r == 0 && !keep && !message_has(spec, "idle_ttl"))
                 r = message_set(spec, "idle_ttl", ONE_SHOT_IDLE_TTL, err);
+        if (r == 0 && !keep && !message_has(spec, "idle_action"))
+                r = message_set(spec, "idle_action", "DELETE", err);
         if (r == 0 && !keep && !message_has(spec, "lifetime_action"))
                 r = message_set(spec, "lifetime_action", "DELETE", err);
         if (r < 0)
@@ -147,6 +149,7 @@ static int run_in(const OneShot *one_shot, const Arguments *arguments, HutchExec
         if (session.exec.terminal)
                 add_terminal_type(arguments, &env);
         session.exec.env = texts(env);
+        session.exec.bound = !arguments_have(arguments, "keep");
 
         r = session_run(&session, signals, &exit_code, &error);
         *ret_pipe_broke = r == -EPIPE && !error;

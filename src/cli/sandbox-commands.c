@@ -228,7 +228,7 @@ static void print_details(const ProtobufCMessage *sandbox) {
                 { "Runtime", "runtime" },
                 { "Created", "create_time" },
                 { "In this state since", "state_time" },
-                { "Stopped when idle", "idle_deadline" },
+                { "Idle until", "idle_deadline" },
                 { "Ends", "lifetime_deadline" },
                 { "Running execs", "active_execs" },
                 { "Command", "spec.command" },
@@ -473,6 +473,7 @@ static int update_times(const Arguments *arguments, ProtobufCMessage *request, H
                 const char *option, *path, *field;
         } times[] = {
                 { "idle-ttl", "spec.idle_ttl", "idle_ttl" },
+                { "idle-action", "spec.idle_action", "idle_action" },
                 { "max-lifetime", "spec.max_lifetime", "max_lifetime" },
         };
 

@@ -332,6 +332,7 @@ const Option spec_options[] = {
         { "label", 'l', "NAME[=VALUE]", .help = "a label to find it by", 0, FIELD("labels", apply_label) },
         { "idle-ttl", 0, "DURATION", .help = "stop it when it was idle for that long; 0: never", 0,
           FIELD("idle_ttl", message_set) },
+        { "idle-action", 0, "stop|delete", .help = "what happens to it then", 0, FIELD("idle_action", message_set) },
         { "max-lifetime", 0, "DURATION", .help = "stop it that long after its creation", 0,
           FIELD("max_lifetime", message_set) },
         { "runtime", 0, "RUNTIME", .help = "what runs it: native", 0, FIELD("runtime", message_set) },

@@ -108,6 +108,7 @@ static int start(HutchClient *client, const char *sandbox_id, const HutchExecSpe
         create.exec_id = stream->exec_id;
         create.request_id = spec->request_id && *spec->request_id ? (char *) spec->request_id : request_id;
         create.spec = &exec.spec;
+        create.bound = spec->bound;
         message.item_case = HUTCH__V1__ATTACH_EXEC_REQUEST__ITEM_CREATE;
         message.create = &create;
         r = begin(stream, "ExecService/AttachExec", &message.base, failure);

@@ -67,6 +67,7 @@ int hutch_exec_create(HutchClient *client, const char *sandbox_id, const HutchEx
         request.exec_id = text_or_empty(spec->id);
         request.request_id = text_or_empty(spec->request_id);
         request.spec = &message.spec;
+        request.bound = spec->bound;
         return call_for_exec(r, client, "ExecService/CreateExec", &request.base, ret_exec, &failure, ret_error);
 }
 

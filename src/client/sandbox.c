@@ -135,6 +135,8 @@ static int fill_create(CreateMessage *message, const HutchSandboxSpec *spec) {
         message->spec.max_lifetime = fill_ttl(spec->max_lifetime, &message->max_lifetime);
         if (spec->delete_at_lifetime)
                 message->spec.lifetime_action = HUTCH__V1__LIFETIME_ACTION__LIFETIME_ACTION_DELETE;
+        if (spec->delete_when_idle)
+                message->spec.idle_action = HUTCH__V1__IDLE_ACTION__IDLE_ACTION_DELETE;
         fill_limits(message, spec);
 
         r = pairs_from_texts(spec->env, &hutch__v1__sandbox_spec__env_entry__descriptor, &message->env,

@@ -48,6 +48,7 @@ struct Attachment {
         Input *queue, **queue_end;
         size_t queued; /* bytes of memory */
 
+        bool holds;
         Attachment *next, **prev; /* of the exec's */
         bool tell_changed, tell_readable, tell_writable, tell_input_failed;
         Attachment *next_notify, **prev_notify; /* @prev_notify NULL: not in the list */
@@ -475,12 +476,28 @@ int control_attach(Control *control, const Caller *caller, const char *sandbox_i
         if (attachment->next)
                 attachment->next->prev = &attachment->next;
         exec->attachments = attachment;
-        exec->is_unclaimed = false;
         exec->sandbox->n_attachments++;
         exec_update_follow(exec);
         sandbox_update_idle(exec->sandbox);
         *ret_attachment = attachment;
         return 0;
+}
+
+void attachment_hold(Attachment *attachment) {
+        Exec *exec = attachment->exec;
+
+        exec->n_holds += !attachment->holds;
+        exec->is_unclaimed = false;
+        attachment->holds = true;
+}
+
+void attachment_release(Attachment *attachment, const Caller *caller) {
+        Exec *exec = attachment->exec;
+
+        exec->n_holds -= attachment->holds;
+        attachment->holds = false;
+        if (exec->n_holds == 0 && exec->record.bound && !exec->is_gone)
+                exec_cancel(exec, exec->record.spec->kill_grace, caller);
 }
 
 void exec_detach(Exec *exec) {
@@ -505,6 +522,7 @@ Attachment *attachment_free(Attachment *attachment) {
         exec = attachment->exec;
         sandbox = exec->sandbox;
 
+        exec->n_holds -= attachment->holds;
         unnotify(attachment);
         *attachment->prev = attachment->next;
         if (attachment->next)

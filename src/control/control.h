@@ -214,6 +214,11 @@ int control_attach(Control *control, const Caller *caller, const char *sandbox_i
 /* Begins at the last @lines lines of each stream instead. */
 int attachment_seek_tail(Attachment *attachment, uint64_t lines, HutchError *err) __attribute__((nonnull(1)));
 
+/* A bound exec is cancelled when the last who holds it releases it. Freeing an attachment that holds it leaves it to be
+ * held by somebody else, as after a restart. */
+void attachment_hold(Attachment *attachment) __attribute__((nonnull));
+void attachment_release(Attachment *attachment, const Caller *caller) __attribute__((nonnull));
+
 /* Lets go of it. The exec goes on. */
 Attachment *attachment_free(Attachment *attachment);
 DEFINE_CLEANUP(Attachment *, attachment_free);

@@ -465,6 +465,7 @@ void exec_cancel(Exec *exec, uint64_t grace, const Caller *caller) {
                 exec->record.cancel_grace = grace;
                 exec->sandbox->execs_need_converge = true;
         }
+        FAILPOINT("control.cancel.accepted");
 }
 
 int control_cancel_exec(Control *control, const Caller *caller, const char *sandbox_id, const char *exec_id,
@@ -475,7 +476,6 @@ int control_cancel_exec(Control *control, const Caller *caller, const char *sand
         if (r < 0)
                 return r;
         exec_cancel(exec, grace == UINT64_MAX ? exec->record.spec->kill_grace : grace, caller);
-        FAILPOINT("control.cancel.accepted");
         *ret_view = exec_view(exec);
         return 0;
 }

@@ -37,6 +37,7 @@ struct Exec {
         bool is_unclaimed; /* it is bound to a call that a former daemon answered */
         Exec *next_changed;
         Attachment *attachments;
+        uint32_t n_holds; /* attachments that keep it from being cancelled, if it is bound */
 };
 
 /* What the runtime was asked and has not answered. */

@@ -328,6 +328,7 @@ int control_update_sandbox(Control *control, const Caller *caller, const char *i
                 if (spec->max_lifetime == 0 || lifetime_left > 0)
                         sandbox->record.expired = false;
                 sandbox_init_times(sandbox, lifetime_left);
+                sandbox_update_idle(sandbox);
                 event_add(sandbox, &event, caller);
                 FAILPOINT("control.update.accepted");
         }

@@ -118,8 +118,16 @@ static uint64_t idle_deadline(const Sandbox *sandbox) {
                        : UINT64_MAX;
 }
 
+/* One that is to be deleted is so also when it cannot be used any more. */
+static bool can_be_idle(const Sandbox *sandbox) {
+        SandboxState state = sandbox->record.state;
+
+        return state == SANDBOX_READY || (sandbox->record.spec->idle_action == IDLE_DELETE &&
+                                          (state == SANDBOX_STOPPED || state == SANDBOX_FAILED));
+}
+
 void sandbox_update_idle(Sandbox *sandbox) {
-        bool is_idle = sandbox->record.state == SANDBOX_READY && sandbox->n_active == 0 && sandbox->n_attachments == 0;
+        bool is_idle = can_be_idle(sandbox) && sandbox->n_active == 0 && sandbox->n_attachments == 0;
 
         if (sandbox->is_gone || is_idle == (sandbox->record.idle_since != 0))
                 return;
@@ -172,6 +180,16 @@ static void end_lifetime(Sandbox *sandbox) {
         FAILPOINT("control.timer.lifetime");
 }
 
+static void end_idle(Sandbox *sandbox) {
+        static const char message[] = "nothing used it for its idle time";
+
+        if (sandbox->record.spec->idle_action == IDLE_DELETE)
+                (void) sandbox_delete(sandbox, REASON_UNSPECIFIED, message, NULL, NULL);
+        else
+                (void) sandbox_stop(sandbox, STOP_GRACE, REASON_UNSPECIFIED, message, NULL, NULL);
+        FAILPOINT("control.timer.idle");
+}
+
 /* What a call ran that a former daemon answered, and that nobody came back to. */
 static void end_unclaimed(Sandbox *sandbox) {
         for (size_t i = sandbox->n_execs; i > 0; i--) {
@@ -197,11 +215,8 @@ static void time_passed(Sandbox *sandbox, uint64_t now) {
                 end_lifetime(sandbox);
         if (sandbox->n_file_calls > 0)
                 sandbox->idle_deadline = UINT64_MAX; /* it was put back by a commit that failed */
-        if (sandbox->idle_deadline <= now) {
-                (void) sandbox_stop(sandbox, STOP_GRACE, REASON_UNSPECIFIED, "nothing used it for its idle time", NULL,
-                                    NULL);
-                FAILPOINT("control.timer.idle");
-        }
+        if (sandbox->idle_deadline <= now)
+                end_idle(sandbox);
         sandbox_arm(sandbox);
 }
 

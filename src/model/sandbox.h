@@ -23,6 +23,12 @@ typedef enum LifetimeAction {
         LIFETIME_DELETE,
 } LifetimeAction;
 
+/* What happens when it was idle for too long. */
+typedef enum IdleAction {
+        IDLE_STOP,
+        IDLE_DELETE,
+} IdleAction;
+
 /* A pause or an unpause that was accepted and has not been observed. */
 typedef enum PauseWanted {
         PAUSE_WANTED_NONE,
@@ -95,6 +101,7 @@ typedef struct SandboxSpec {
         uint64_t idle_ttl;     /* nanoseconds; 0: for ever */
         uint64_t max_lifetime; /* nanoseconds; 0: for ever */
         LifetimeAction lifetime_action;
+        IdleAction idle_action;
 } SandboxSpec;
 
 /* An empty spec with one reference. */

@@ -124,15 +124,32 @@ def test_a_blocked_reader_does_not_keep_it_from_hearing(hutch, daemon):
     running.communicate()
 
 
-def test_a_killed_hutch_leaves_a_sandbox_that_does_not_stay_up(hutch, daemon):
+def test_a_killed_hutch_leaves_nothing(hutch, daemon):
     """Nobody can clean up after SIGKILL but the daemon."""
     running = hutch.start("run", "--name", "killed-1", "sh", "-c", "echo up; exec sleep 600")
     running.stdout.readline()
     running.kill()
     running.communicate()
+    wait_until(lambda: daemon.get("killed-1").active_execs == 0)
     spec = daemon.get("killed-1").spec
-    assert (spec.idle_ttl.seconds, spec.lifetime_action) == (60, 2)
+    assert (spec.idle_ttl.seconds, spec.idle_action, spec.lifetime_action) == (60, 2, 2)
     daemon.remove("killed-1")
+
+    running = hutch.start("run", "--name", "killed-2", "--idle-ttl", "200ms", "sh", "-c", "echo up; exec sleep 600")
+    running.stdout.readline()
+    running.kill()
+    running.communicate()
+    daemon.wait("killed-2", "DELETED")
+
+
+def test_what_is_kept_goes_on_when_hutch_is_killed(hutch, daemon):
+    running = hutch.start("run", "--keep", "--name", "killed-3", "sh", "-c", "echo up; exec sleep 600")
+    running.stdout.readline()
+    running.kill()
+    running.communicate()
+    time.sleep(0.5)
+    assert daemon.get("killed-3").active_execs == 1
+    daemon.remove("killed-3")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)

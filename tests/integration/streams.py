@@ -117,9 +117,9 @@ def attach(client: Client, sandbox_id: str, exec_id: str, stdout_offset: int = 0
     return attached
 
 
-def create_attached(client: Client, sandbox_id: str, *argv: str, **spec) -> Attached:
+def create_attached(client: Client, sandbox_id: str, *argv: str, bound: bool = False, **spec) -> Attached:
     """Starts a command and is attached to it."""
-    request = exec_pb2.CreateExecRequest(sandbox_id=sandbox_id, spec=exec_pb2.ExecSpec(argv=argv, **spec))
+    request = exec_pb2.CreateExecRequest(sandbox_id=sandbox_id, spec=exec_pb2.ExecSpec(argv=argv, **spec), bound=bound)
     attached = Attached(client, create=request)
     attached.attached()
     return attached

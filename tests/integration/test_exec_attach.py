@@ -7,7 +7,7 @@ import grpc
 import pytest
 from hutch.v1 import exec_pb2
 from hutchd import LIMIT, refused, state_name, wait_until
-from streams import PIPED, Attached, attach, create_attached, run_to_end
+from streams import PIPED, Attached, attach, create_attached, open_output, run_to_end
 
 MIB = 1 << 20
 
@@ -348,3 +348,81 @@ def test_a_process_left_on_a_terminal_does_not_hang_the_exec(daemon, sandbox):
     ended, output = run_to_end(daemon, sandbox, "sh", "-c", script, terminal=terminal())
     assert time.monotonic() - begin < 3
     assert (ended.result.exit_code, output.stdout) == (0, b"done\r\n")
+
+
+# ---- Bound to the stream ----
+
+
+@pytest.mark.rules("EXEC-015")
+def test_a_bound_exec_is_cancelled_when_its_stream_is(daemon, sandbox):
+    with create_attached(daemon, sandbox, "sleep", "1000", bound=True) as attached:
+        daemon.wait_exec(sandbox, attached.exec.id, "RUNNING")
+    assert state_name(daemon.wait_exec(sandbox, attached.exec.id)) == "CANCELLED"
+    assert len(daemon.processes(sandbox)) == 1
+
+
+@pytest.mark.rules("EXEC-015")
+def test_a_bound_exec_is_cancelled_when_its_client_vanishes(daemon, sandbox):
+    client = daemon.client()
+    attached = create_attached(client, sandbox, "sh", "-c", "echo up; exec sleep 1000", bound=True)
+    attached.until(b"up\n")
+    client.close()
+    assert state_name(daemon.wait_exec(sandbox, attached.exec.id)) == "CANCELLED"
+
+
+@pytest.mark.rules("EXEC-015", "DEADLINE-003")
+def test_a_bound_exec_is_cancelled_when_the_deadline_of_its_stream_passes(daemon, sandbox):
+    request = exec_pb2.CreateExecRequest(sandbox_id=sandbox, bound=True)
+    request.spec.argv[:] = ["sleep", "1000"]
+    attached = Attached(daemon, timeout=1, create=request)
+    attached.attached()
+    with pytest.raises(grpc.RpcError) as error:
+        attached.finish()
+    assert error.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+    assert state_name(daemon.wait_exec(sandbox, attached.exec.id)) == "CANCELLED"
+
+
+@pytest.mark.rules("EXEC-015")
+def test_a_bound_exec_is_cancelled_when_its_stream_is_refused(daemon, sandbox):
+    with create_attached(daemon, sandbox, "sleep", "1000", bound=True) as attached:
+        attached.send(signal=99)
+        with refused("FIELD_OUT_OF_RANGE", "signal"):
+            attached.finish()
+        assert state_name(daemon.wait_exec(sandbox, attached.exec.id)) == "CANCELLED"
+
+
+@pytest.mark.rules("EXEC-015")
+def test_a_bound_exec_goes_on_while_anybody_is_attached(daemon, sandbox):
+    with create_attached(daemon, sandbox, "sleep", "1000", bound=True) as attached:
+        with attach(daemon, sandbox, attached.exec.id):
+            pass
+        time.sleep(0.3)
+        assert state_name(daemon.get_exec(sandbox, attached.exec.id)) == "RUNNING"
+        other = attach(daemon, sandbox, attached.exec.id)
+    time.sleep(0.3)
+    assert state_name(daemon.get_exec(sandbox, attached.exec.id)) == "RUNNING"
+    other.detach()
+    assert state_name(daemon.wait_exec(sandbox, attached.exec.id)) == "CANCELLED"
+
+
+@pytest.mark.rules("EXEC-015")
+def test_who_only_reads_does_not_keep_a_bound_exec(daemon, sandbox):
+    with create_attached(daemon, sandbox, "sh", "-c", "echo up; exec sleep 1000", bound=True) as attached:
+        attached.until(b"up\n")
+        reader = open_output(daemon, sandbox, attached.exec.id, follow=True)
+        assert next(reader).output.data == b"up\n"
+    assert state_name(list(reader)[-1].exec) == "CANCELLED"
+
+
+def test_a_bound_exec_that_ends_by_itself_ends_as_any_other(daemon, sandbox):
+    with create_attached(daemon, sandbox, "sh", "-c", "echo out; exit 5", bound=True) as attached:
+        ended = attached.finish()
+    assert (state_name(ended), ended.result.exit_code, attached.output.stdout) == ("EXITED", 5, b"out\n")
+    assert daemon.get_exec(sandbox, ended.id) == ended
+
+
+def test_without_a_stream_nothing_is_bound(daemon, shared_sandbox):
+    request = exec_pb2.CreateExecRequest(sandbox_id=shared_sandbox, bound=True)
+    request.spec.argv[:] = ["true"]
+    with refused("FIELD_INVALID", "bound"):
+        daemon.execs.CreateExec(request, timeout=LIMIT)

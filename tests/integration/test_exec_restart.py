@@ -191,6 +191,21 @@ def test_a_run_that_is_repeated_after_a_restart_gets_its_answer(own_daemon):
     assert (answer.exec.result.exit_code, answer.stdout) == (0, b"x\n")
 
 
+@pytest.mark.rules("EXEC-015")
+@pytest.mark.parametrize("kill", [True, False], ids=["crash", "stop"])
+def test_a_bound_exec_can_be_attached_to_again_after_a_restart(own_daemon, kill):
+    daemon = own_daemon
+    sandbox = daemon.ready()
+    attached = create_attached(daemon, sandbox, "cat", stdin=PIPED, bound=True)
+    attached.write(b"one\n")
+    attached.until(b"one\n")
+    daemon.restart(kill=kill)
+    with attach(daemon, sandbox, attached.exec.id, stdout_offset=4) as again:
+        again.write(b"two\n")
+        again.until(b"two\n")
+    assert state_name(daemon.wait_exec(sandbox, attached.exec.id)) == "CANCELLED"
+
+
 @pytest.mark.rules("OUT-001")
 def test_a_reader_goes_on_from_its_offset_across_restarts(own_daemon):
     daemon = own_daemon

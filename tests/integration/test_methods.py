@@ -79,6 +79,7 @@ HONOURED = {
     "idle_ttl",
     "max_lifetime",
     "lifetime_action",
+    "idle_action",
 }
 
 

@@ -61,6 +61,7 @@ BAD_SPECS = {
     "profile": (spec(profile="nosuch"), "PROFILE_UNKNOWN", "spec.profile"),
     "runtime": (spec(runtime="nosuch"), "RUNTIME_UNKNOWN", "spec.runtime"),
     "lifetime action": (spec(lifetime_action=77), "FIELD_INVALID", "spec.lifetime_action"),
+    "idle action": (spec(idle_action=77), "FIELD_INVALID", "spec.idle_action"),
     "image too long": (spec(image="a" * 513), "FIELD_TOO_LONG", "spec.image"),
     "image and snapshot": (spec(image="host", snapshot="x"), "FIELD_CONFLICT", "spec.snapshot"),
     "negative ttl": (spec(idle_ttl=duration_pb2.Duration(seconds=-1)), "DURATION_OUT_OF_RANGE", "spec.idle_ttl"),
@@ -256,6 +257,7 @@ BAD_UPDATES = {
         "spec.idle_ttl",
     ),
     "action": (("lifetime_action",), {"lifetime_action": 9}, "FIELD_INVALID", "spec.lifetime_action"),
+    "idle action": (("idle_action",), {"idle_action": 9}, "FIELD_INVALID", "spec.idle_action"),
 }
 
 

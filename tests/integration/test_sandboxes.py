@@ -2,6 +2,7 @@
 """What a sandbox does in its life: stop, resume, pause, delete, its times to live, and many at once."""
 
 import os
+import signal
 import time
 
 import pytest
@@ -250,6 +251,70 @@ def test_a_paused_sandbox_does_not_count_as_idle(daemon):
     time.sleep(0.7)
     assert state_name(daemon.get(sandbox_id)) == "PAUSED"
     daemon.remove(sandbox_id)
+
+
+IDLE_DELETE = sandbox_pb2.IDLE_ACTION_DELETE
+
+
+@pytest.mark.rules("LIFE-014")
+def test_an_idle_sandbox_is_deleted_where_that_is_asked_for(daemon):
+    sandbox_id = daemon.ready(idle_ttl=seconds(0.4), idle_action=IDLE_DELETE)
+    assert daemon.get(sandbox_id).HasField("idle_deadline")
+    exec_id = daemon.start(sandbox_id, "sleep", "0.8").id
+    assert not daemon.get(sandbox_id).HasField("idle_deadline")
+    daemon.wait_exec(sandbox_id, exec_id, "EXITED")
+    assert daemon.wait(sandbox_id, "DELETED").state_message
+    assert daemon.states(sandbox_id) == ["PENDING", "READY", "DELETING", "DELETED"]
+
+
+@pytest.mark.rules("LIFE-014")
+def test_one_to_be_deleted_is_idle_also_when_it_is_stopped(daemon):
+    stopped = daemon.ready(idle_ttl=seconds(0.4), idle_action=IDLE_DELETE)
+    daemon.stop(stopped, grace=0)
+    daemon.wait(stopped, "DELETED")
+    assert "STOPPED" in daemon.states(stopped)
+
+
+@pytest.mark.rules("LIFE-014", "LIFE-010")
+def test_one_to_be_deleted_is_idle_also_when_it_has_failed(daemon):
+    failed = daemon.ready(idle_ttl=seconds(0.4), idle_action=IDLE_DELETE)
+    exec_id = daemon.start(failed, "sleep", "1000").id
+    daemon.wait_exec(failed, exec_id, "RUNNING")
+    os.kill(daemon.keeper(failed), signal.SIGKILL)
+    daemon.wait(failed, "DELETED")
+    assert "FAILED" in daemon.states(failed)
+
+
+@pytest.mark.rules("LIFE-014")
+def test_an_update_of_the_idle_action_counts_at_once(daemon, sandbox):
+    daemon.stop(sandbox, grace=0)
+    daemon.wait(sandbox, "STOPPED")
+    mask = "idle_ttl", "idle_action"
+    changed = daemon.update(sandbox, *mask, idle_ttl=seconds(0.3), idle_action=IDLE_DELETE)
+    assert changed.spec.idle_action == IDLE_DELETE and changed.HasField("idle_deadline")
+    daemon.wait(sandbox, "DELETED")
+
+
+@pytest.mark.rules("LIFE-014")
+def test_without_the_idle_action_a_stopped_sandbox_is_not_idle(daemon, sandbox):
+    daemon.stop(sandbox, grace=0)
+    daemon.wait(sandbox, "STOPPED")
+    mask = "idle_ttl", "idle_action"
+    assert daemon.update(sandbox, *mask, idle_ttl=seconds(0.3), idle_action=IDLE_DELETE).HasField("idle_deadline")
+    assert not daemon.update(sandbox, "idle_action").HasField("idle_deadline")
+    time.sleep(0.6)
+    assert state_name(daemon.get(sandbox)) == "STOPPED"
+
+
+@pytest.mark.rules("LIFE-008", "LIFE-014")
+def test_an_idle_time_before_the_deletion_goes_on_over_a_restart(own_daemon):
+    sandbox_id = own_daemon.ready(idle_ttl=seconds(1.5), idle_action=IDLE_DELETE)
+    stopped = own_daemon.ready(idle_ttl=seconds(1.5), idle_action=IDLE_DELETE)
+    own_daemon.stop(stopped, grace=0)
+    own_daemon.wait(stopped, "STOPPED")
+    own_daemon.restart(kill=True)
+    for one in sandbox_id, stopped:
+        own_daemon.wait(one, "DELETED", limit=5 * PATIENCE)
 
 
 @pytest.mark.rules("LIFE-007")

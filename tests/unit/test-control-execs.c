@@ -756,19 +756,59 @@ static void output_of_what_was_lost_is_counted(void **state) {
 
 static void what_a_lost_call_ran_is_ended_unless_claimed(void **state) {
         Fixture *f = *state;
-        Attached a = {};
+        Attached a = {}, reader = {};
 
         bring_to(f, "sb-one", SANDBOX_READY);
         assert_int_equal(create_as(f, &alice, "claimed", NULL, "true", true, NULL), 0);
         assert_int_equal(create_as(f, &alice, "left", NULL, "true", true, NULL), 0);
+        assert_int_equal(create_as(f, &alice, "read", NULL, "true", true, NULL), 0);
         fixture_wait(f, 200);
         assert_exec_state(f, "sb-one", "left", "RUNNING"); /* while the daemon lives that is the call's business */
         f->options.claim_time = 100 * NSEC_PER_MSEC;
         fixture_restart(f);
         assert_int_equal(attach(f, "claimed", true, 0, &a), 0);
+        attachment_hold(a.attachment);
+        assert_int_equal(attach(f, "read", true, 0, &reader), 0);
         fixture_wait(f, 200);
         assert_exec_state(f, "sb-one", "claimed", "RUNNING");
         assert_exec_state(f, "sb-one", "left", "CANCELLED");
+        assert_exec_state(f, "sb-one", "read", "CANCELLED");
+        (void) attachment_free(a.attachment);
+        (void) attachment_free(reader.attachment);
+}
+
+static void what_is_bound_ends_when_the_last_who_holds_it_releases_it(void **state) {
+        Fixture *f = *state;
+        Attached a = {}, b = {}, reader = {};
+
+        bring_to(f, "sb-one", SANDBOX_READY);
+        assert_int_equal(create_as(f, &alice, "bound", NULL, "true", true, NULL), 0);
+        assert_int_equal(create_as(f, &alice, "free", NULL, "true", false, NULL), 0);
+        fixture_turn(f);
+        assert_int_equal(attach(f, "bound", true, 0, &a), 0);
+        assert_int_equal(attach(f, "bound", true, 0, &b), 0);
+        assert_int_equal(attach(f, "bound", true, 0, &reader), 0);
+        attachment_hold(a.attachment);
+        attachment_hold(a.attachment);
+        attachment_hold(b.attachment);
+
+        /* One is freed as a daemon does that shuts down. */
+        (void) attachment_free(b.attachment);
+        fixture_turn(f);
+        assert_exec_state(f, "sb-one", "bound", "RUNNING");
+        assert_int_equal(exec(f, "sb-one", "bound").record->cancel_time, 0);
+        attachment_release(a.attachment, &alice);
+        fixture_turn(f);
+        assert_exec_state(f, "sb-one", "bound", "CANCELLED");
+        attachment_release(a.attachment, &alice);
+        (void) attachment_free(a.attachment);
+        (void) attachment_free(reader.attachment);
+
+        assert_int_equal(attach(f, "free", true, 0, &a), 0);
+        attachment_hold(a.attachment);
+        attachment_release(a.attachment, &alice);
+        fixture_turn(f);
+        assert_int_equal(exec(f, "sb-one", "free").record->cancel_time, 0);
         (void) attachment_free(a.attachment);
 }
 
@@ -804,6 +844,7 @@ int main(void) {
                 test(an_attachment_outlives_its_sandbox),
                 test(output_of_what_was_lost_is_counted),
                 test(what_a_lost_call_ran_is_ended_unless_claimed),
+                test(what_is_bound_ends_when_the_last_who_holds_it_releases_it),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

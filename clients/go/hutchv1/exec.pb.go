@@ -802,7 +802,11 @@ type CreateExecRequest struct {
 	Spec *ExecSpec `protobuf:"bytes,3,opt,name=spec,proto3" json:"spec,omitempty"`
 	// Makes the call repeatable: the same id with the same request gets the first answer, and nothing runs twice. Empty:
 	// a repeat runs again.
-	RequestId     string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	RequestId string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// Only in AttachExec (FIELD_INVALID elsewhere): the exec is cancelled when the last stream that is attached to it
+	// ends before it, by cancel or because the client or its connection is gone. After a restart of the daemon somebody
+	// has a minute to attach again. Default: it goes on.
+	Bound         bool `protobuf:"varint,5,opt,name=bound,proto3" json:"bound,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -863,6 +867,13 @@ func (x *CreateExecRequest) GetRequestId() string {
 		return x.RequestId
 	}
 	return ""
+}
+
+func (x *CreateExecRequest) GetBound() bool {
+	if x != nil {
+		return x.Bound
+	}
+	return false
 }
 
 // The exec that was accepted.
@@ -2106,14 +2117,15 @@ const file_hutch_v1_exec_proto_rawDesc = "" +
 	"\vOutputChunk\x12.\n" +
 	"\x06stream\x18\x01 \x01(\x0e2\x16.hutch.v1.OutputStreamR\x06stream\x12\x16\n" +
 	"\x06offset\x18\x02 \x01(\x04R\x06offset\x12\x12\n" +
-	"\x04data\x18\x03 \x01(\fR\x04data\"\x92\x01\n" +
+	"\x04data\x18\x03 \x01(\fR\x04data\"\xa8\x01\n" +
 	"\x11CreateExecRequest\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x17\n" +
 	"\aexec_id\x18\x02 \x01(\tR\x06execId\x12&\n" +
 	"\x04spec\x18\x03 \x01(\v2\x12.hutch.v1.ExecSpecR\x04spec\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x04 \x01(\tR\trequestId\"8\n" +
+	"request_id\x18\x04 \x01(\tR\trequestId\x12\x14\n" +
+	"\x05bound\x18\x05 \x01(\bR\x05bound\"8\n" +
 	"\x12CreateExecResponse\x12\"\n" +
 	"\x04exec\x18\x01 \x01(\v2\x0e.hutch.v1.ExecR\x04exec\"H\n" +
 	"\x0eGetExecRequest\x12\x1d\n" +

@@ -52,8 +52,8 @@ type ExecServiceClient interface {
 	// Ends an exec and every process it started: TERM, then KILL. Returns when that is accepted. May be repeated.
 	CancelExec(ctx context.Context, in *CancelExecRequest, opts ...grpc.CallOption) (*CancelExecResponse, error)
 	// Connects to an exec, or starts one and connects to it: stdin, terminal sizes and signals go in; output and the end
-	// come out. The first request says which exec. Cancelling the call detaches; the exec goes on. Any number of calls
-	// may be attached; stdin is taken from all in the order it comes. The stream ends after `ended`.
+	// come out. The first request says which exec. Cancelling the call detaches; the exec goes on, unless it is `bound`.
+	// Any number of calls may be attached; stdin is taken from all in the order it comes. The stream ends after `ended`.
 	AttachExec(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[AttachExecRequest, AttachExecResponse], error)
 	// Reads an exec's output from given offsets, while it runs or afterwards.
 	ReadExecOutput(ctx context.Context, in *ReadExecOutputRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadExecOutputResponse], error)
@@ -168,8 +168,8 @@ type ExecServiceServer interface {
 	// Ends an exec and every process it started: TERM, then KILL. Returns when that is accepted. May be repeated.
 	CancelExec(context.Context, *CancelExecRequest) (*CancelExecResponse, error)
 	// Connects to an exec, or starts one and connects to it: stdin, terminal sizes and signals go in; output and the end
-	// come out. The first request says which exec. Cancelling the call detaches; the exec goes on. Any number of calls
-	// may be attached; stdin is taken from all in the order it comes. The stream ends after `ended`.
+	// come out. The first request says which exec. Cancelling the call detaches; the exec goes on, unless it is `bound`.
+	// Any number of calls may be attached; stdin is taken from all in the order it comes. The stream ends after `ended`.
 	AttachExec(grpc.BidiStreamingServer[AttachExecRequest, AttachExecResponse]) error
 	// Reads an exec's output from given offsets, while it runs or afterwards.
 	ReadExecOutput(*ReadExecOutputRequest, grpc.ServerStreamingServer[ReadExecOutputResponse]) error

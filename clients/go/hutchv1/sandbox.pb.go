@@ -35,6 +35,59 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// What the daemon does with a sandbox that was idle for too long.
+type IdleAction int32
+
+const (
+	// Not set: STOP.
+	IdleAction_IDLE_ACTION_UNSPECIFIED IdleAction = 0
+	// Stop it: files stay, it can be resumed.
+	IdleAction_IDLE_ACTION_STOP IdleAction = 1
+	// Delete it. A STOPPED or FAILED sandbox counts as idle, too.
+	IdleAction_IDLE_ACTION_DELETE IdleAction = 2
+)
+
+// Enum value maps for IdleAction.
+var (
+	IdleAction_name = map[int32]string{
+		0: "IDLE_ACTION_UNSPECIFIED",
+		1: "IDLE_ACTION_STOP",
+		2: "IDLE_ACTION_DELETE",
+	}
+	IdleAction_value = map[string]int32{
+		"IDLE_ACTION_UNSPECIFIED": 0,
+		"IDLE_ACTION_STOP":        1,
+		"IDLE_ACTION_DELETE":      2,
+	}
+)
+
+func (x IdleAction) Enum() *IdleAction {
+	p := new(IdleAction)
+	*p = x
+	return p
+}
+
+func (x IdleAction) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (IdleAction) Descriptor() protoreflect.EnumDescriptor {
+	return file_hutch_v1_sandbox_proto_enumTypes[0].Descriptor()
+}
+
+func (IdleAction) Type() protoreflect.EnumType {
+	return &file_hutch_v1_sandbox_proto_enumTypes[0]
+}
+
+func (x IdleAction) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use IdleAction.Descriptor instead.
+func (IdleAction) EnumDescriptor() ([]byte, []int) {
+	return file_hutch_v1_sandbox_proto_rawDescGZIP(), []int{0}
+}
+
 // What the daemon does with a sandbox whose maximum lifetime has passed.
 type LifetimeAction int32
 
@@ -72,11 +125,11 @@ func (x LifetimeAction) String() string {
 }
 
 func (LifetimeAction) Descriptor() protoreflect.EnumDescriptor {
-	return file_hutch_v1_sandbox_proto_enumTypes[0].Descriptor()
+	return file_hutch_v1_sandbox_proto_enumTypes[1].Descriptor()
 }
 
 func (LifetimeAction) Type() protoreflect.EnumType {
-	return &file_hutch_v1_sandbox_proto_enumTypes[0]
+	return &file_hutch_v1_sandbox_proto_enumTypes[1]
 }
 
 func (x LifetimeAction) Number() protoreflect.EnumNumber {
@@ -85,7 +138,7 @@ func (x LifetimeAction) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use LifetimeAction.Descriptor instead.
 func (LifetimeAction) EnumDescriptor() ([]byte, []int) {
-	return file_hutch_v1_sandbox_proto_rawDescGZIP(), []int{0}
+	return file_hutch_v1_sandbox_proto_rawDescGZIP(), []int{1}
 }
 
 // The protocol of a published port.
@@ -125,11 +178,11 @@ func (x PortProtocol) String() string {
 }
 
 func (PortProtocol) Descriptor() protoreflect.EnumDescriptor {
-	return file_hutch_v1_sandbox_proto_enumTypes[1].Descriptor()
+	return file_hutch_v1_sandbox_proto_enumTypes[2].Descriptor()
 }
 
 func (PortProtocol) Type() protoreflect.EnumType {
-	return &file_hutch_v1_sandbox_proto_enumTypes[1]
+	return &file_hutch_v1_sandbox_proto_enumTypes[2]
 }
 
 func (x PortProtocol) Number() protoreflect.EnumNumber {
@@ -138,7 +191,7 @@ func (x PortProtocol) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use PortProtocol.Descriptor instead.
 func (PortProtocol) EnumDescriptor() ([]byte, []int) {
-	return file_hutch_v1_sandbox_proto_rawDescGZIP(), []int{1}
+	return file_hutch_v1_sandbox_proto_rawDescGZIP(), []int{2}
 }
 
 // Who clamped a limit.
@@ -178,11 +231,11 @@ func (x ClampedBy) String() string {
 }
 
 func (ClampedBy) Descriptor() protoreflect.EnumDescriptor {
-	return file_hutch_v1_sandbox_proto_enumTypes[2].Descriptor()
+	return file_hutch_v1_sandbox_proto_enumTypes[3].Descriptor()
 }
 
 func (ClampedBy) Type() protoreflect.EnumType {
-	return &file_hutch_v1_sandbox_proto_enumTypes[2]
+	return &file_hutch_v1_sandbox_proto_enumTypes[3]
 }
 
 func (x ClampedBy) Number() protoreflect.EnumNumber {
@@ -191,7 +244,7 @@ func (x ClampedBy) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ClampedBy.Descriptor instead.
 func (ClampedBy) EnumDescriptor() ([]byte, []int) {
-	return file_hutch_v1_sandbox_proto_rawDescGZIP(), []int{2}
+	return file_hutch_v1_sandbox_proto_rawDescGZIP(), []int{3}
 }
 
 // How a companion is.
@@ -239,11 +292,11 @@ func (x CompanionState) String() string {
 }
 
 func (CompanionState) Descriptor() protoreflect.EnumDescriptor {
-	return file_hutch_v1_sandbox_proto_enumTypes[3].Descriptor()
+	return file_hutch_v1_sandbox_proto_enumTypes[4].Descriptor()
 }
 
 func (CompanionState) Type() protoreflect.EnumType {
-	return &file_hutch_v1_sandbox_proto_enumTypes[3]
+	return &file_hutch_v1_sandbox_proto_enumTypes[4]
 }
 
 func (x CompanionState) Number() protoreflect.EnumNumber {
@@ -252,7 +305,7 @@ func (x CompanionState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CompanionState.Descriptor instead.
 func (CompanionState) EnumDescriptor() ([]byte, []int) {
-	return file_hutch_v1_sandbox_proto_rawDescGZIP(), []int{3}
+	return file_hutch_v1_sandbox_proto_rawDescGZIP(), []int{4}
 }
 
 // A sandbox: what was asked for, what took effect, and how it is.
@@ -276,7 +329,8 @@ type Sandbox struct {
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
 	// When the state last changed. Output only.
 	StateTime *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=state_time,json=stateTime,proto3" json:"state_time,omitempty"`
-	// When the idle TTL will stop it, if nothing uses it until then. Unset while in use or without a TTL. Output only.
+	// When the idle TTL will stop or delete it, if nothing uses it until then. Unset while in use or without a TTL.
+	// Output only.
 	IdleDeadline *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=idle_deadline,json=idleDeadline,proto3" json:"idle_deadline,omitempty"`
 	// When the maximum lifetime ends it. Unset without one. Output only.
 	LifetimeDeadline *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=lifetime_deadline,json=lifetimeDeadline,proto3" json:"lifetime_deadline,omitempty"`
@@ -482,8 +536,8 @@ type SandboxSpec struct {
 	Limits *ResourceLimits `protobuf:"bytes,12,opt,name=limits,proto3" json:"limits,omitempty"`
 	// GPUs to give to the sandbox. Unset: none. FAILED_PRECONDITION (FEATURE_UNSUPPORTED) where the runtime has none.
 	Gpus *GpuRequest `protobuf:"bytes,13,opt,name=gpus,proto3" json:"gpus,omitempty"`
-	// How long the sandbox may be idle before it is stopped. Unset: 10 minutes, or the operator's default; 0: for ever.
-	// At most ten years. Can be updated.
+	// How long the sandbox may be idle before `idle_action` is done. Unset: 10 minutes, or the operator's default; 0: for
+	// ever. At most ten years. Can be updated.
 	IdleTtl *durationpb.Duration `protobuf:"bytes,14,opt,name=idle_ttl,json=idleTtl,proto3" json:"idle_ttl,omitempty"`
 	// How long the sandbox may live in all, from its creation. Unset or 0: for ever, or the operator's cap. Can be
 	// updated.
@@ -508,7 +562,9 @@ type SandboxSpec struct {
 	// The runtime: "native", "docker", "kubernetes". Empty: the daemon's default.
 	Runtime string `protobuf:"bytes,23,opt,name=runtime,proto3" json:"runtime,omitempty"`
 	// A snapshot to start from, by name; excludes `image`. Empty: none.
-	Snapshot      string `protobuf:"bytes,24,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
+	Snapshot string `protobuf:"bytes,24,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
+	// What happens when it was idle for `idle_ttl`. Unspecified: STOP. Can be updated.
+	IdleAction    IdleAction `protobuf:"varint,25,opt,name=idle_action,json=idleAction,proto3,enum=hutch.v1.IdleAction" json:"idle_action,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -709,6 +765,13 @@ func (x *SandboxSpec) GetSnapshot() string {
 		return x.Snapshot
 	}
 	return ""
+}
+
+func (x *SandboxSpec) GetIdleAction() IdleAction {
+	if x != nil {
+		return x.IdleAction
+	}
+	return IdleAction_IDLE_ACTION_UNSPECIFIED
 }
 
 // A folder or file of the host, seen inside the sandbox.
@@ -2120,8 +2183,8 @@ type UpdateSandboxRequest struct {
 	SandboxId string `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
 	// The new values, in the fields that `update_mask` names.
 	Spec *SandboxSpec `protobuf:"bytes,2,opt,name=spec,proto3" json:"spec,omitempty"`
-	// Which fields to change: any of "labels", "idle_ttl", "max_lifetime", "lifetime_action". The labels are replaced as
-	// a whole. Required.
+	// Which fields to change: any of "labels", "idle_ttl", "max_lifetime", "lifetime_action", "idle_action". The labels
+	// are replaced as a whole. Required.
 	UpdateMask    *fieldmaskpb.FieldMask `protobuf:"bytes,3,opt,name=update_mask,json=updateMask,proto3" json:"update_mask,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3575,7 +3638,7 @@ const file_hutch_v1_sandbox_proto_rawDesc = "" +
 	"\n" +
 	"companions\x18\x10 \x03(\v2\x19.hutch.v1.CompanionStatusR\n" +
 	"companions\x12!\n" +
-	"\factive_execs\x18\x11 \x01(\rR\vactiveExecs\"\xd0\b\n" +
+	"\factive_execs\x18\x11 \x01(\rR\vactiveExecs\"\x87\t\n" +
 	"\vSandboxSpec\x12\x14\n" +
 	"\x05image\x18\x01 \x01(\tR\x05image\x12\x18\n" +
 	"\acommand\x18\x02 \x03(\tR\acommand\x120\n" +
@@ -3603,7 +3666,9 @@ const file_hutch_v1_sandbox_proto_rawDesc = "" +
 	"\tproviders\x18\x15 \x03(\tR\tproviders\x12\x18\n" +
 	"\aprofile\x18\x16 \x01(\tR\aprofile\x12\x18\n" +
 	"\aruntime\x18\x17 \x01(\tR\aruntime\x12\x1a\n" +
-	"\bsnapshot\x18\x18 \x01(\tR\bsnapshot\x1a6\n" +
+	"\bsnapshot\x18\x18 \x01(\tR\bsnapshot\x125\n" +
+	"\vidle_action\x18\x19 \x01(\x0e2\x14.hutch.v1.IdleActionR\n" +
+	"idleAction\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
@@ -3842,7 +3907,12 @@ const file_hutch_v1_sandbox_proto_rawDesc = "" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"+\n" +
 	"\x15DeleteSnapshotRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x18\n" +
-	"\x16DeleteSnapshotResponse*g\n" +
+	"\x16DeleteSnapshotResponse*W\n" +
+	"\n" +
+	"IdleAction\x12\x1b\n" +
+	"\x17IDLE_ACTION_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10IDLE_ACTION_STOP\x10\x01\x12\x16\n" +
+	"\x12IDLE_ACTION_DELETE\x10\x02*g\n" +
 	"\x0eLifetimeAction\x12\x1f\n" +
 	"\x1bLIFETIME_ACTION_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14LIFETIME_ACTION_STOP\x10\x01\x12\x1a\n" +
@@ -3890,170 +3960,172 @@ func file_hutch_v1_sandbox_proto_rawDescGZIP() []byte {
 	return file_hutch_v1_sandbox_proto_rawDescData
 }
 
-var file_hutch_v1_sandbox_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_hutch_v1_sandbox_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
 var file_hutch_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
 var file_hutch_v1_sandbox_proto_goTypes = []any{
-	(LifetimeAction)(0),             // 0: hutch.v1.LifetimeAction
-	(PortProtocol)(0),               // 1: hutch.v1.PortProtocol
-	(ClampedBy)(0),                  // 2: hutch.v1.ClampedBy
-	(CompanionState)(0),             // 3: hutch.v1.CompanionState
-	(*Sandbox)(nil),                 // 4: hutch.v1.Sandbox
-	(*SandboxSpec)(nil),             // 5: hutch.v1.SandboxSpec
-	(*Mount)(nil),                   // 6: hutch.v1.Mount
-	(*Copy)(nil),                    // 7: hutch.v1.Copy
-	(*Workspace)(nil),               // 8: hutch.v1.Workspace
-	(*SecretBinding)(nil),           // 9: hutch.v1.SecretBinding
-	(*PortMapping)(nil),             // 10: hutch.v1.PortMapping
-	(*ResourceLimits)(nil),          // 11: hutch.v1.ResourceLimits
-	(*EffectiveLimits)(nil),         // 12: hutch.v1.EffectiveLimits
-	(*ClampedLimit)(nil),            // 13: hutch.v1.ClampedLimit
-	(*GpuRequest)(nil),              // 14: hutch.v1.GpuRequest
-	(*Companion)(nil),               // 15: hutch.v1.Companion
-	(*HealthCheck)(nil),             // 16: hutch.v1.HealthCheck
-	(*CompanionStatus)(nil),         // 17: hutch.v1.CompanionStatus
-	(*SandboxUsage)(nil),            // 18: hutch.v1.SandboxUsage
-	(*CreateSandboxRequest)(nil),    // 19: hutch.v1.CreateSandboxRequest
-	(*CreateSandboxResponse)(nil),   // 20: hutch.v1.CreateSandboxResponse
-	(*GetSandboxRequest)(nil),       // 21: hutch.v1.GetSandboxRequest
-	(*GetSandboxResponse)(nil),      // 22: hutch.v1.GetSandboxResponse
-	(*ListSandboxesRequest)(nil),    // 23: hutch.v1.ListSandboxesRequest
-	(*ListSandboxesResponse)(nil),   // 24: hutch.v1.ListSandboxesResponse
-	(*UpdateSandboxRequest)(nil),    // 25: hutch.v1.UpdateSandboxRequest
-	(*UpdateSandboxResponse)(nil),   // 26: hutch.v1.UpdateSandboxResponse
-	(*StopSandboxRequest)(nil),      // 27: hutch.v1.StopSandboxRequest
-	(*StopSandboxResponse)(nil),     // 28: hutch.v1.StopSandboxResponse
-	(*ResumeSandboxRequest)(nil),    // 29: hutch.v1.ResumeSandboxRequest
-	(*ResumeSandboxResponse)(nil),   // 30: hutch.v1.ResumeSandboxResponse
-	(*PauseSandboxRequest)(nil),     // 31: hutch.v1.PauseSandboxRequest
-	(*PauseSandboxResponse)(nil),    // 32: hutch.v1.PauseSandboxResponse
-	(*UnpauseSandboxRequest)(nil),   // 33: hutch.v1.UnpauseSandboxRequest
-	(*UnpauseSandboxResponse)(nil),  // 34: hutch.v1.UnpauseSandboxResponse
-	(*DeleteSandboxRequest)(nil),    // 35: hutch.v1.DeleteSandboxRequest
-	(*DeleteSandboxResponse)(nil),   // 36: hutch.v1.DeleteSandboxResponse
-	(*DeleteSandboxesRequest)(nil),  // 37: hutch.v1.DeleteSandboxesRequest
-	(*DeleteSandboxesResponse)(nil), // 38: hutch.v1.DeleteSandboxesResponse
-	(*WatchEventsRequest)(nil),      // 39: hutch.v1.WatchEventsRequest
-	(*WatchEventsResponse)(nil),     // 40: hutch.v1.WatchEventsResponse
-	(*WatchStarted)(nil),            // 41: hutch.v1.WatchStarted
-	(*WatchProgress)(nil),           // 42: hutch.v1.WatchProgress
-	(*Snapshot)(nil),                // 43: hutch.v1.Snapshot
-	(*CreateSnapshotRequest)(nil),   // 44: hutch.v1.CreateSnapshotRequest
-	(*CreateSnapshotResponse)(nil),  // 45: hutch.v1.CreateSnapshotResponse
-	(*ListSnapshotsRequest)(nil),    // 46: hutch.v1.ListSnapshotsRequest
-	(*ListSnapshotsResponse)(nil),   // 47: hutch.v1.ListSnapshotsResponse
-	(*DeleteSnapshotRequest)(nil),   // 48: hutch.v1.DeleteSnapshotRequest
-	(*DeleteSnapshotResponse)(nil),  // 49: hutch.v1.DeleteSnapshotResponse
-	nil,                             // 50: hutch.v1.SandboxSpec.EnvEntry
-	nil,                             // 51: hutch.v1.SandboxSpec.LabelsEntry
-	nil,                             // 52: hutch.v1.Companion.EnvEntry
-	nil,                             // 53: hutch.v1.Snapshot.LabelsEntry
-	nil,                             // 54: hutch.v1.CreateSnapshotRequest.LabelsEntry
-	(SandboxState)(0),               // 55: hutch.v1.SandboxState
-	(Reason)(0),                     // 56: hutch.v1.Reason
-	(*timestamppb.Timestamp)(nil),   // 57: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),     // 58: google.protobuf.Duration
-	(*Policy)(nil),                  // 59: hutch.v1.Policy
-	(*fieldmaskpb.FieldMask)(nil),   // 60: google.protobuf.FieldMask
-	(EventType)(0),                  // 61: hutch.v1.EventType
-	(*Event)(nil),                   // 62: hutch.v1.Event
+	(IdleAction)(0),                 // 0: hutch.v1.IdleAction
+	(LifetimeAction)(0),             // 1: hutch.v1.LifetimeAction
+	(PortProtocol)(0),               // 2: hutch.v1.PortProtocol
+	(ClampedBy)(0),                  // 3: hutch.v1.ClampedBy
+	(CompanionState)(0),             // 4: hutch.v1.CompanionState
+	(*Sandbox)(nil),                 // 5: hutch.v1.Sandbox
+	(*SandboxSpec)(nil),             // 6: hutch.v1.SandboxSpec
+	(*Mount)(nil),                   // 7: hutch.v1.Mount
+	(*Copy)(nil),                    // 8: hutch.v1.Copy
+	(*Workspace)(nil),               // 9: hutch.v1.Workspace
+	(*SecretBinding)(nil),           // 10: hutch.v1.SecretBinding
+	(*PortMapping)(nil),             // 11: hutch.v1.PortMapping
+	(*ResourceLimits)(nil),          // 12: hutch.v1.ResourceLimits
+	(*EffectiveLimits)(nil),         // 13: hutch.v1.EffectiveLimits
+	(*ClampedLimit)(nil),            // 14: hutch.v1.ClampedLimit
+	(*GpuRequest)(nil),              // 15: hutch.v1.GpuRequest
+	(*Companion)(nil),               // 16: hutch.v1.Companion
+	(*HealthCheck)(nil),             // 17: hutch.v1.HealthCheck
+	(*CompanionStatus)(nil),         // 18: hutch.v1.CompanionStatus
+	(*SandboxUsage)(nil),            // 19: hutch.v1.SandboxUsage
+	(*CreateSandboxRequest)(nil),    // 20: hutch.v1.CreateSandboxRequest
+	(*CreateSandboxResponse)(nil),   // 21: hutch.v1.CreateSandboxResponse
+	(*GetSandboxRequest)(nil),       // 22: hutch.v1.GetSandboxRequest
+	(*GetSandboxResponse)(nil),      // 23: hutch.v1.GetSandboxResponse
+	(*ListSandboxesRequest)(nil),    // 24: hutch.v1.ListSandboxesRequest
+	(*ListSandboxesResponse)(nil),   // 25: hutch.v1.ListSandboxesResponse
+	(*UpdateSandboxRequest)(nil),    // 26: hutch.v1.UpdateSandboxRequest
+	(*UpdateSandboxResponse)(nil),   // 27: hutch.v1.UpdateSandboxResponse
+	(*StopSandboxRequest)(nil),      // 28: hutch.v1.StopSandboxRequest
+	(*StopSandboxResponse)(nil),     // 29: hutch.v1.StopSandboxResponse
+	(*ResumeSandboxRequest)(nil),    // 30: hutch.v1.ResumeSandboxRequest
+	(*ResumeSandboxResponse)(nil),   // 31: hutch.v1.ResumeSandboxResponse
+	(*PauseSandboxRequest)(nil),     // 32: hutch.v1.PauseSandboxRequest
+	(*PauseSandboxResponse)(nil),    // 33: hutch.v1.PauseSandboxResponse
+	(*UnpauseSandboxRequest)(nil),   // 34: hutch.v1.UnpauseSandboxRequest
+	(*UnpauseSandboxResponse)(nil),  // 35: hutch.v1.UnpauseSandboxResponse
+	(*DeleteSandboxRequest)(nil),    // 36: hutch.v1.DeleteSandboxRequest
+	(*DeleteSandboxResponse)(nil),   // 37: hutch.v1.DeleteSandboxResponse
+	(*DeleteSandboxesRequest)(nil),  // 38: hutch.v1.DeleteSandboxesRequest
+	(*DeleteSandboxesResponse)(nil), // 39: hutch.v1.DeleteSandboxesResponse
+	(*WatchEventsRequest)(nil),      // 40: hutch.v1.WatchEventsRequest
+	(*WatchEventsResponse)(nil),     // 41: hutch.v1.WatchEventsResponse
+	(*WatchStarted)(nil),            // 42: hutch.v1.WatchStarted
+	(*WatchProgress)(nil),           // 43: hutch.v1.WatchProgress
+	(*Snapshot)(nil),                // 44: hutch.v1.Snapshot
+	(*CreateSnapshotRequest)(nil),   // 45: hutch.v1.CreateSnapshotRequest
+	(*CreateSnapshotResponse)(nil),  // 46: hutch.v1.CreateSnapshotResponse
+	(*ListSnapshotsRequest)(nil),    // 47: hutch.v1.ListSnapshotsRequest
+	(*ListSnapshotsResponse)(nil),   // 48: hutch.v1.ListSnapshotsResponse
+	(*DeleteSnapshotRequest)(nil),   // 49: hutch.v1.DeleteSnapshotRequest
+	(*DeleteSnapshotResponse)(nil),  // 50: hutch.v1.DeleteSnapshotResponse
+	nil,                             // 51: hutch.v1.SandboxSpec.EnvEntry
+	nil,                             // 52: hutch.v1.SandboxSpec.LabelsEntry
+	nil,                             // 53: hutch.v1.Companion.EnvEntry
+	nil,                             // 54: hutch.v1.Snapshot.LabelsEntry
+	nil,                             // 55: hutch.v1.CreateSnapshotRequest.LabelsEntry
+	(SandboxState)(0),               // 56: hutch.v1.SandboxState
+	(Reason)(0),                     // 57: hutch.v1.Reason
+	(*timestamppb.Timestamp)(nil),   // 58: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),     // 59: google.protobuf.Duration
+	(*Policy)(nil),                  // 60: hutch.v1.Policy
+	(*fieldmaskpb.FieldMask)(nil),   // 61: google.protobuf.FieldMask
+	(EventType)(0),                  // 62: hutch.v1.EventType
+	(*Event)(nil),                   // 63: hutch.v1.Event
 }
 var file_hutch_v1_sandbox_proto_depIdxs = []int32{
-	5,  // 0: hutch.v1.Sandbox.spec:type_name -> hutch.v1.SandboxSpec
-	55, // 1: hutch.v1.Sandbox.state:type_name -> hutch.v1.SandboxState
-	56, // 2: hutch.v1.Sandbox.state_reason:type_name -> hutch.v1.Reason
-	57, // 3: hutch.v1.Sandbox.create_time:type_name -> google.protobuf.Timestamp
-	57, // 4: hutch.v1.Sandbox.state_time:type_name -> google.protobuf.Timestamp
-	57, // 5: hutch.v1.Sandbox.idle_deadline:type_name -> google.protobuf.Timestamp
-	57, // 6: hutch.v1.Sandbox.lifetime_deadline:type_name -> google.protobuf.Timestamp
-	12, // 7: hutch.v1.Sandbox.effective:type_name -> hutch.v1.EffectiveLimits
-	10, // 8: hutch.v1.Sandbox.ports:type_name -> hutch.v1.PortMapping
-	18, // 9: hutch.v1.Sandbox.usage:type_name -> hutch.v1.SandboxUsage
-	17, // 10: hutch.v1.Sandbox.companions:type_name -> hutch.v1.CompanionStatus
-	50, // 11: hutch.v1.SandboxSpec.env:type_name -> hutch.v1.SandboxSpec.EnvEntry
-	51, // 12: hutch.v1.SandboxSpec.labels:type_name -> hutch.v1.SandboxSpec.LabelsEntry
-	6,  // 13: hutch.v1.SandboxSpec.mounts:type_name -> hutch.v1.Mount
-	7,  // 14: hutch.v1.SandboxSpec.copies:type_name -> hutch.v1.Copy
-	15, // 15: hutch.v1.SandboxSpec.companions:type_name -> hutch.v1.Companion
-	10, // 16: hutch.v1.SandboxSpec.ports:type_name -> hutch.v1.PortMapping
-	11, // 17: hutch.v1.SandboxSpec.limits:type_name -> hutch.v1.ResourceLimits
-	14, // 18: hutch.v1.SandboxSpec.gpus:type_name -> hutch.v1.GpuRequest
-	58, // 19: hutch.v1.SandboxSpec.idle_ttl:type_name -> google.protobuf.Duration
-	58, // 20: hutch.v1.SandboxSpec.max_lifetime:type_name -> google.protobuf.Duration
-	0,  // 21: hutch.v1.SandboxSpec.lifetime_action:type_name -> hutch.v1.LifetimeAction
-	8,  // 22: hutch.v1.SandboxSpec.workspace:type_name -> hutch.v1.Workspace
-	9,  // 23: hutch.v1.SandboxSpec.secrets:type_name -> hutch.v1.SecretBinding
-	59, // 24: hutch.v1.SandboxSpec.policy:type_name -> hutch.v1.Policy
-	1,  // 25: hutch.v1.PortMapping.protocol:type_name -> hutch.v1.PortProtocol
-	58, // 26: hutch.v1.ResourceLimits.exec_timeout:type_name -> google.protobuf.Duration
-	11, // 27: hutch.v1.EffectiveLimits.limits:type_name -> hutch.v1.ResourceLimits
-	13, // 28: hutch.v1.EffectiveLimits.clamped:type_name -> hutch.v1.ClampedLimit
-	2,  // 29: hutch.v1.ClampedLimit.by:type_name -> hutch.v1.ClampedBy
-	52, // 30: hutch.v1.Companion.env:type_name -> hutch.v1.Companion.EnvEntry
-	16, // 31: hutch.v1.Companion.health_check:type_name -> hutch.v1.HealthCheck
-	11, // 32: hutch.v1.Companion.limits:type_name -> hutch.v1.ResourceLimits
-	58, // 33: hutch.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
-	58, // 34: hutch.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
-	58, // 35: hutch.v1.HealthCheck.start_period:type_name -> google.protobuf.Duration
-	3,  // 36: hutch.v1.CompanionStatus.state:type_name -> hutch.v1.CompanionState
-	58, // 37: hutch.v1.SandboxUsage.cpu_time:type_name -> google.protobuf.Duration
-	57, // 38: hutch.v1.SandboxUsage.measure_time:type_name -> google.protobuf.Timestamp
-	5,  // 39: hutch.v1.CreateSandboxRequest.spec:type_name -> hutch.v1.SandboxSpec
-	4,  // 40: hutch.v1.CreateSandboxResponse.sandbox:type_name -> hutch.v1.Sandbox
-	4,  // 41: hutch.v1.GetSandboxResponse.sandbox:type_name -> hutch.v1.Sandbox
-	55, // 42: hutch.v1.ListSandboxesRequest.states:type_name -> hutch.v1.SandboxState
-	4,  // 43: hutch.v1.ListSandboxesResponse.sandboxes:type_name -> hutch.v1.Sandbox
-	5,  // 44: hutch.v1.UpdateSandboxRequest.spec:type_name -> hutch.v1.SandboxSpec
-	60, // 45: hutch.v1.UpdateSandboxRequest.update_mask:type_name -> google.protobuf.FieldMask
-	4,  // 46: hutch.v1.UpdateSandboxResponse.sandbox:type_name -> hutch.v1.Sandbox
-	58, // 47: hutch.v1.StopSandboxRequest.grace:type_name -> google.protobuf.Duration
-	4,  // 48: hutch.v1.StopSandboxResponse.sandbox:type_name -> hutch.v1.Sandbox
-	4,  // 49: hutch.v1.ResumeSandboxResponse.sandbox:type_name -> hutch.v1.Sandbox
-	4,  // 50: hutch.v1.PauseSandboxResponse.sandbox:type_name -> hutch.v1.Sandbox
-	4,  // 51: hutch.v1.UnpauseSandboxResponse.sandbox:type_name -> hutch.v1.Sandbox
-	4,  // 52: hutch.v1.DeleteSandboxResponse.sandbox:type_name -> hutch.v1.Sandbox
-	61, // 53: hutch.v1.WatchEventsRequest.types:type_name -> hutch.v1.EventType
-	4,  // 54: hutch.v1.WatchEventsResponse.sandbox:type_name -> hutch.v1.Sandbox
-	41, // 55: hutch.v1.WatchEventsResponse.started:type_name -> hutch.v1.WatchStarted
-	62, // 56: hutch.v1.WatchEventsResponse.event:type_name -> hutch.v1.Event
-	42, // 57: hutch.v1.WatchEventsResponse.progress:type_name -> hutch.v1.WatchProgress
-	57, // 58: hutch.v1.Snapshot.create_time:type_name -> google.protobuf.Timestamp
-	53, // 59: hutch.v1.Snapshot.labels:type_name -> hutch.v1.Snapshot.LabelsEntry
-	54, // 60: hutch.v1.CreateSnapshotRequest.labels:type_name -> hutch.v1.CreateSnapshotRequest.LabelsEntry
-	43, // 61: hutch.v1.CreateSnapshotResponse.snapshot:type_name -> hutch.v1.Snapshot
-	43, // 62: hutch.v1.ListSnapshotsResponse.snapshots:type_name -> hutch.v1.Snapshot
-	19, // 63: hutch.v1.AgentSandboxService.CreateSandbox:input_type -> hutch.v1.CreateSandboxRequest
-	21, // 64: hutch.v1.AgentSandboxService.GetSandbox:input_type -> hutch.v1.GetSandboxRequest
-	23, // 65: hutch.v1.AgentSandboxService.ListSandboxes:input_type -> hutch.v1.ListSandboxesRequest
-	25, // 66: hutch.v1.AgentSandboxService.UpdateSandbox:input_type -> hutch.v1.UpdateSandboxRequest
-	27, // 67: hutch.v1.AgentSandboxService.StopSandbox:input_type -> hutch.v1.StopSandboxRequest
-	29, // 68: hutch.v1.AgentSandboxService.ResumeSandbox:input_type -> hutch.v1.ResumeSandboxRequest
-	31, // 69: hutch.v1.AgentSandboxService.PauseSandbox:input_type -> hutch.v1.PauseSandboxRequest
-	33, // 70: hutch.v1.AgentSandboxService.UnpauseSandbox:input_type -> hutch.v1.UnpauseSandboxRequest
-	35, // 71: hutch.v1.AgentSandboxService.DeleteSandbox:input_type -> hutch.v1.DeleteSandboxRequest
-	37, // 72: hutch.v1.AgentSandboxService.DeleteSandboxes:input_type -> hutch.v1.DeleteSandboxesRequest
-	39, // 73: hutch.v1.AgentSandboxService.WatchEvents:input_type -> hutch.v1.WatchEventsRequest
-	44, // 74: hutch.v1.AgentSandboxService.CreateSnapshot:input_type -> hutch.v1.CreateSnapshotRequest
-	46, // 75: hutch.v1.AgentSandboxService.ListSnapshots:input_type -> hutch.v1.ListSnapshotsRequest
-	48, // 76: hutch.v1.AgentSandboxService.DeleteSnapshot:input_type -> hutch.v1.DeleteSnapshotRequest
-	20, // 77: hutch.v1.AgentSandboxService.CreateSandbox:output_type -> hutch.v1.CreateSandboxResponse
-	22, // 78: hutch.v1.AgentSandboxService.GetSandbox:output_type -> hutch.v1.GetSandboxResponse
-	24, // 79: hutch.v1.AgentSandboxService.ListSandboxes:output_type -> hutch.v1.ListSandboxesResponse
-	26, // 80: hutch.v1.AgentSandboxService.UpdateSandbox:output_type -> hutch.v1.UpdateSandboxResponse
-	28, // 81: hutch.v1.AgentSandboxService.StopSandbox:output_type -> hutch.v1.StopSandboxResponse
-	30, // 82: hutch.v1.AgentSandboxService.ResumeSandbox:output_type -> hutch.v1.ResumeSandboxResponse
-	32, // 83: hutch.v1.AgentSandboxService.PauseSandbox:output_type -> hutch.v1.PauseSandboxResponse
-	34, // 84: hutch.v1.AgentSandboxService.UnpauseSandbox:output_type -> hutch.v1.UnpauseSandboxResponse
-	36, // 85: hutch.v1.AgentSandboxService.DeleteSandbox:output_type -> hutch.v1.DeleteSandboxResponse
-	38, // 86: hutch.v1.AgentSandboxService.DeleteSandboxes:output_type -> hutch.v1.DeleteSandboxesResponse
-	40, // 87: hutch.v1.AgentSandboxService.WatchEvents:output_type -> hutch.v1.WatchEventsResponse
-	45, // 88: hutch.v1.AgentSandboxService.CreateSnapshot:output_type -> hutch.v1.CreateSnapshotResponse
-	47, // 89: hutch.v1.AgentSandboxService.ListSnapshots:output_type -> hutch.v1.ListSnapshotsResponse
-	49, // 90: hutch.v1.AgentSandboxService.DeleteSnapshot:output_type -> hutch.v1.DeleteSnapshotResponse
-	77, // [77:91] is the sub-list for method output_type
-	63, // [63:77] is the sub-list for method input_type
-	63, // [63:63] is the sub-list for extension type_name
-	63, // [63:63] is the sub-list for extension extendee
-	0,  // [0:63] is the sub-list for field type_name
+	6,  // 0: hutch.v1.Sandbox.spec:type_name -> hutch.v1.SandboxSpec
+	56, // 1: hutch.v1.Sandbox.state:type_name -> hutch.v1.SandboxState
+	57, // 2: hutch.v1.Sandbox.state_reason:type_name -> hutch.v1.Reason
+	58, // 3: hutch.v1.Sandbox.create_time:type_name -> google.protobuf.Timestamp
+	58, // 4: hutch.v1.Sandbox.state_time:type_name -> google.protobuf.Timestamp
+	58, // 5: hutch.v1.Sandbox.idle_deadline:type_name -> google.protobuf.Timestamp
+	58, // 6: hutch.v1.Sandbox.lifetime_deadline:type_name -> google.protobuf.Timestamp
+	13, // 7: hutch.v1.Sandbox.effective:type_name -> hutch.v1.EffectiveLimits
+	11, // 8: hutch.v1.Sandbox.ports:type_name -> hutch.v1.PortMapping
+	19, // 9: hutch.v1.Sandbox.usage:type_name -> hutch.v1.SandboxUsage
+	18, // 10: hutch.v1.Sandbox.companions:type_name -> hutch.v1.CompanionStatus
+	51, // 11: hutch.v1.SandboxSpec.env:type_name -> hutch.v1.SandboxSpec.EnvEntry
+	52, // 12: hutch.v1.SandboxSpec.labels:type_name -> hutch.v1.SandboxSpec.LabelsEntry
+	7,  // 13: hutch.v1.SandboxSpec.mounts:type_name -> hutch.v1.Mount
+	8,  // 14: hutch.v1.SandboxSpec.copies:type_name -> hutch.v1.Copy
+	16, // 15: hutch.v1.SandboxSpec.companions:type_name -> hutch.v1.Companion
+	11, // 16: hutch.v1.SandboxSpec.ports:type_name -> hutch.v1.PortMapping
+	12, // 17: hutch.v1.SandboxSpec.limits:type_name -> hutch.v1.ResourceLimits
+	15, // 18: hutch.v1.SandboxSpec.gpus:type_name -> hutch.v1.GpuRequest
+	59, // 19: hutch.v1.SandboxSpec.idle_ttl:type_name -> google.protobuf.Duration
+	59, // 20: hutch.v1.SandboxSpec.max_lifetime:type_name -> google.protobuf.Duration
+	1,  // 21: hutch.v1.SandboxSpec.lifetime_action:type_name -> hutch.v1.LifetimeAction
+	9,  // 22: hutch.v1.SandboxSpec.workspace:type_name -> hutch.v1.Workspace
+	10, // 23: hutch.v1.SandboxSpec.secrets:type_name -> hutch.v1.SecretBinding
+	60, // 24: hutch.v1.SandboxSpec.policy:type_name -> hutch.v1.Policy
+	0,  // 25: hutch.v1.SandboxSpec.idle_action:type_name -> hutch.v1.IdleAction
+	2,  // 26: hutch.v1.PortMapping.protocol:type_name -> hutch.v1.PortProtocol
+	59, // 27: hutch.v1.ResourceLimits.exec_timeout:type_name -> google.protobuf.Duration
+	12, // 28: hutch.v1.EffectiveLimits.limits:type_name -> hutch.v1.ResourceLimits
+	14, // 29: hutch.v1.EffectiveLimits.clamped:type_name -> hutch.v1.ClampedLimit
+	3,  // 30: hutch.v1.ClampedLimit.by:type_name -> hutch.v1.ClampedBy
+	53, // 31: hutch.v1.Companion.env:type_name -> hutch.v1.Companion.EnvEntry
+	17, // 32: hutch.v1.Companion.health_check:type_name -> hutch.v1.HealthCheck
+	12, // 33: hutch.v1.Companion.limits:type_name -> hutch.v1.ResourceLimits
+	59, // 34: hutch.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
+	59, // 35: hutch.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
+	59, // 36: hutch.v1.HealthCheck.start_period:type_name -> google.protobuf.Duration
+	4,  // 37: hutch.v1.CompanionStatus.state:type_name -> hutch.v1.CompanionState
+	59, // 38: hutch.v1.SandboxUsage.cpu_time:type_name -> google.protobuf.Duration
+	58, // 39: hutch.v1.SandboxUsage.measure_time:type_name -> google.protobuf.Timestamp
+	6,  // 40: hutch.v1.CreateSandboxRequest.spec:type_name -> hutch.v1.SandboxSpec
+	5,  // 41: hutch.v1.CreateSandboxResponse.sandbox:type_name -> hutch.v1.Sandbox
+	5,  // 42: hutch.v1.GetSandboxResponse.sandbox:type_name -> hutch.v1.Sandbox
+	56, // 43: hutch.v1.ListSandboxesRequest.states:type_name -> hutch.v1.SandboxState
+	5,  // 44: hutch.v1.ListSandboxesResponse.sandboxes:type_name -> hutch.v1.Sandbox
+	6,  // 45: hutch.v1.UpdateSandboxRequest.spec:type_name -> hutch.v1.SandboxSpec
+	61, // 46: hutch.v1.UpdateSandboxRequest.update_mask:type_name -> google.protobuf.FieldMask
+	5,  // 47: hutch.v1.UpdateSandboxResponse.sandbox:type_name -> hutch.v1.Sandbox
+	59, // 48: hutch.v1.StopSandboxRequest.grace:type_name -> google.protobuf.Duration
+	5,  // 49: hutch.v1.StopSandboxResponse.sandbox:type_name -> hutch.v1.Sandbox
+	5,  // 50: hutch.v1.ResumeSandboxResponse.sandbox:type_name -> hutch.v1.Sandbox
+	5,  // 51: hutch.v1.PauseSandboxResponse.sandbox:type_name -> hutch.v1.Sandbox
+	5,  // 52: hutch.v1.UnpauseSandboxResponse.sandbox:type_name -> hutch.v1.Sandbox
+	5,  // 53: hutch.v1.DeleteSandboxResponse.sandbox:type_name -> hutch.v1.Sandbox
+	62, // 54: hutch.v1.WatchEventsRequest.types:type_name -> hutch.v1.EventType
+	5,  // 55: hutch.v1.WatchEventsResponse.sandbox:type_name -> hutch.v1.Sandbox
+	42, // 56: hutch.v1.WatchEventsResponse.started:type_name -> hutch.v1.WatchStarted
+	63, // 57: hutch.v1.WatchEventsResponse.event:type_name -> hutch.v1.Event
+	43, // 58: hutch.v1.WatchEventsResponse.progress:type_name -> hutch.v1.WatchProgress
+	58, // 59: hutch.v1.Snapshot.create_time:type_name -> google.protobuf.Timestamp
+	54, // 60: hutch.v1.Snapshot.labels:type_name -> hutch.v1.Snapshot.LabelsEntry
+	55, // 61: hutch.v1.CreateSnapshotRequest.labels:type_name -> hutch.v1.CreateSnapshotRequest.LabelsEntry
+	44, // 62: hutch.v1.CreateSnapshotResponse.snapshot:type_name -> hutch.v1.Snapshot
+	44, // 63: hutch.v1.ListSnapshotsResponse.snapshots:type_name -> hutch.v1.Snapshot
+	20, // 64: hutch.v1.AgentSandboxService.CreateSandbox:input_type -> hutch.v1.CreateSandboxRequest
+	22, // 65: hutch.v1.AgentSandboxService.GetSandbox:input_type -> hutch.v1.GetSandboxRequest
+	24, // 66: hutch.v1.AgentSandboxService.ListSandboxes:input_type -> hutch.v1.ListSandboxesRequest
+	26, // 67: hutch.v1.AgentSandboxService.UpdateSandbox:input_type -> hutch.v1.UpdateSandboxRequest
+	28, // 68: hutch.v1.AgentSandboxService.StopSandbox:input_type -> hutch.v1.StopSandboxRequest
+	30, // 69: hutch.v1.AgentSandboxService.ResumeSandbox:input_type -> hutch.v1.ResumeSandboxRequest
+	32, // 70: hutch.v1.AgentSandboxService.PauseSandbox:input_type -> hutch.v1.PauseSandboxRequest
+	34, // 71: hutch.v1.AgentSandboxService.UnpauseSandbox:input_type -> hutch.v1.UnpauseSandboxRequest
+	36, // 72: hutch.v1.AgentSandboxService.DeleteSandbox:input_type -> hutch.v1.DeleteSandboxRequest
+	38, // 73: hutch.v1.AgentSandboxService.DeleteSandboxes:input_type -> hutch.v1.DeleteSandboxesRequest
+	40, // 74: hutch.v1.AgentSandboxService.WatchEvents:input_type -> hutch.v1.WatchEventsRequest
+	45, // 75: hutch.v1.AgentSandboxService.CreateSnapshot:input_type -> hutch.v1.CreateSnapshotRequest
+	47, // 76: hutch.v1.AgentSandboxService.ListSnapshots:input_type -> hutch.v1.ListSnapshotsRequest
+	49, // 77: hutch.v1.AgentSandboxService.DeleteSnapshot:input_type -> hutch.v1.DeleteSnapshotRequest
+	21, // 78: hutch.v1.AgentSandboxService.CreateSandbox:output_type -> hutch.v1.CreateSandboxResponse
+	23, // 79: hutch.v1.AgentSandboxService.GetSandbox:output_type -> hutch.v1.GetSandboxResponse
+	25, // 80: hutch.v1.AgentSandboxService.ListSandboxes:output_type -> hutch.v1.ListSandboxesResponse
+	27, // 81: hutch.v1.AgentSandboxService.UpdateSandbox:output_type -> hutch.v1.UpdateSandboxResponse
+	29, // 82: hutch.v1.AgentSandboxService.StopSandbox:output_type -> hutch.v1.StopSandboxResponse
+	31, // 83: hutch.v1.AgentSandboxService.ResumeSandbox:output_type -> hutch.v1.ResumeSandboxResponse
+	33, // 84: hutch.v1.AgentSandboxService.PauseSandbox:output_type -> hutch.v1.PauseSandboxResponse
+	35, // 85: hutch.v1.AgentSandboxService.UnpauseSandbox:output_type -> hutch.v1.UnpauseSandboxResponse
+	37, // 86: hutch.v1.AgentSandboxService.DeleteSandbox:output_type -> hutch.v1.DeleteSandboxResponse
+	39, // 87: hutch.v1.AgentSandboxService.DeleteSandboxes:output_type -> hutch.v1.DeleteSandboxesResponse
+	41, // 88: hutch.v1.AgentSandboxService.WatchEvents:output_type -> hutch.v1.WatchEventsResponse
+	46, // 89: hutch.v1.AgentSandboxService.CreateSnapshot:output_type -> hutch.v1.CreateSnapshotResponse
+	48, // 90: hutch.v1.AgentSandboxService.ListSnapshots:output_type -> hutch.v1.ListSnapshotsResponse
+	50, // 91: hutch.v1.AgentSandboxService.DeleteSnapshot:output_type -> hutch.v1.DeleteSnapshotResponse
+	78, // [78:92] is the sub-list for method output_type
+	64, // [64:78] is the sub-list for method input_type
+	64, // [64:64] is the sub-list for extension type_name
+	64, // [64:64] is the sub-list for extension extendee
+	0,  // [0:64] is the sub-list for field type_name
 }
 
 func init() { file_hutch_v1_sandbox_proto_init() }
@@ -4078,7 +4150,7 @@ func file_hutch_v1_sandbox_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hutch_v1_sandbox_proto_rawDesc), len(file_hutch_v1_sandbox_proto_rawDesc)),
-			NumEnums:      4,
+			NumEnums:      5,
 			NumMessages:   51,
 			NumExtensions: 0,
 			NumServices:   1,

@@ -1744,7 +1744,7 @@ const ProtobufCMessageDescriptor hutch__v1__output_chunk__descriptor =
   (ProtobufCMessageInit) hutch__v1__output_chunk__init,
   NULL,NULL,NULL    /* reserved[123] */
 };
-static const ProtobufCFieldDescriptor hutch__v1__create_exec_request__field_descriptors[4] =
+static const ProtobufCFieldDescriptor hutch__v1__create_exec_request__field_descriptors[5] =
 {
   {
     "sandbox_id",
@@ -1794,8 +1794,21 @@ static const ProtobufCFieldDescriptor hutch__v1__create_exec_request__field_desc
     0,             /* flags */
     0,NULL,NULL    /* reserved1,reserved2, etc */
   },
+  {
+    "bound",
+    5,
+    PROTOBUF_C_LABEL_NONE,
+    PROTOBUF_C_TYPE_BOOL,
+    0,   /* quantifier_offset */
+    offsetof(Hutch__V1__CreateExecRequest, bound),
+    NULL,
+    NULL,
+    0,             /* flags */
+    0,NULL,NULL    /* reserved1,reserved2, etc */
+  },
 };
 static const unsigned hutch__v1__create_exec_request__field_indices_by_name[] = {
+  4,   /* field[4] = bound */
   1,   /* field[1] = exec_id */
   3,   /* field[3] = request_id */
   0,   /* field[0] = sandbox_id */
@@ -1804,7 +1817,7 @@ static const unsigned hutch__v1__create_exec_request__field_indices_by_name[] = 
 static const ProtobufCIntRange hutch__v1__create_exec_request__number_ranges[1 + 1] =
 {
   { 1, 0 },
-  { 0, 4 }
+  { 0, 5 }
 };
 const ProtobufCMessageDescriptor hutch__v1__create_exec_request__descriptor =
 {
@@ -1814,7 +1827,7 @@ const ProtobufCMessageDescriptor hutch__v1__create_exec_request__descriptor =
   "Hutch__V1__CreateExecRequest",
   "hutch.v1",
   sizeof(Hutch__V1__CreateExecRequest),
-  4,
+  5,
   hutch__v1__create_exec_request__field_descriptors,
   hutch__v1__create_exec_request__field_indices_by_name,
   1,  hutch__v1__create_exec_request__number_ranges,

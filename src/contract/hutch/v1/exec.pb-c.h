@@ -412,10 +412,16 @@ struct  Hutch__V1__CreateExecRequest
    * a repeat runs again.
    */
   char *request_id;
+  /*
+   * Only in AttachExec (FIELD_INVALID elsewhere): the exec is cancelled when the last stream that is attached to it
+   * ends before it, by cancel or because the client or its connection is gone. After a restart of the daemon somebody
+   * has a minute to attach again. Default: it goes on.
+   */
+  protobuf_c_boolean bound;
 };
 #define HUTCH__V1__CREATE_EXEC_REQUEST__INIT \
  { PROTOBUF_C_MESSAGE_INIT (&hutch__v1__create_exec_request__descriptor) \
-    , (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string, NULL, (char *)protobuf_c_empty_string }
+    , (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string, NULL, (char *)protobuf_c_empty_string, 0 }
 
 
 /*

@@ -2456,7 +2456,7 @@ const ProtobufCMessageDescriptor hutch__v1__sandbox_spec__labels_entry__descript
   (ProtobufCMessageInit) hutch__v1__sandbox_spec__labels_entry__init,
   NULL,NULL,NULL    /* reserved[123] */
 };
-static const ProtobufCFieldDescriptor hutch__v1__sandbox_spec__field_descriptors[24] =
+static const ProtobufCFieldDescriptor hutch__v1__sandbox_spec__field_descriptors[25] =
 {
   {
     "image",
@@ -2746,6 +2746,18 @@ static const ProtobufCFieldDescriptor hutch__v1__sandbox_spec__field_descriptors
     0,             /* flags */
     0,NULL,NULL    /* reserved1,reserved2, etc */
   },
+  {
+    "idle_action",
+    25,
+    PROTOBUF_C_LABEL_NONE,
+    PROTOBUF_C_TYPE_ENUM,
+    0,   /* quantifier_offset */
+    offsetof(Hutch__V1__SandboxSpec, idle_action),
+    &hutch__v1__idle_action__descriptor,
+    NULL,
+    0,             /* flags */
+    0,NULL,NULL    /* reserved1,reserved2, etc */
+  },
 };
 static const unsigned hutch__v1__sandbox_spec__field_indices_by_name[] = {
   1,   /* field[1] = command */
@@ -2754,6 +2766,7 @@ static const unsigned hutch__v1__sandbox_spec__field_indices_by_name[] = {
   18,   /* field[18] = egress */
   2,   /* field[2] = env */
   12,   /* field[12] = gpus */
+  24,   /* field[24] = idle_action */
   13,   /* field[13] = idle_ttl */
   0,   /* field[0] = image */
   3,   /* field[3] = labels */
@@ -2776,7 +2789,7 @@ static const unsigned hutch__v1__sandbox_spec__field_indices_by_name[] = {
 static const ProtobufCIntRange hutch__v1__sandbox_spec__number_ranges[1 + 1] =
 {
   { 1, 0 },
-  { 0, 24 }
+  { 0, 25 }
 };
 const ProtobufCMessageDescriptor hutch__v1__sandbox_spec__descriptor =
 {
@@ -2786,7 +2799,7 @@ const ProtobufCMessageDescriptor hutch__v1__sandbox_spec__descriptor =
   "Hutch__V1__SandboxSpec",
   "hutch.v1",
   sizeof(Hutch__V1__SandboxSpec),
-  24,
+  25,
   hutch__v1__sandbox_spec__field_descriptors,
   hutch__v1__sandbox_spec__field_indices_by_name,
   1,  hutch__v1__sandbox_spec__number_ranges,
@@ -5702,6 +5715,36 @@ const ProtobufCMessageDescriptor hutch__v1__delete_snapshot_response__descriptor
   0,  hutch__v1__delete_snapshot_response__number_ranges,
   (ProtobufCMessageInit) hutch__v1__delete_snapshot_response__init,
   NULL,NULL,NULL    /* reserved[123] */
+};
+static const ProtobufCEnumValue hutch__v1__idle_action__enum_values_by_number[3] =
+{
+  { "IDLE_ACTION_UNSPECIFIED", "HUTCH__V1__IDLE_ACTION__IDLE_ACTION_UNSPECIFIED", 0 },
+  { "IDLE_ACTION_STOP", "HUTCH__V1__IDLE_ACTION__IDLE_ACTION_STOP", 1 },
+  { "IDLE_ACTION_DELETE", "HUTCH__V1__IDLE_ACTION__IDLE_ACTION_DELETE", 2 },
+};
+static const ProtobufCIntRange hutch__v1__idle_action__value_ranges[] = {
+{0, 0},{0, 3}
+};
+static const ProtobufCEnumValueIndex hutch__v1__idle_action__enum_values_by_name[3] =
+{
+  { "IDLE_ACTION_DELETE", 2 },
+  { "IDLE_ACTION_STOP", 1 },
+  { "IDLE_ACTION_UNSPECIFIED", 0 },
+};
+const ProtobufCEnumDescriptor hutch__v1__idle_action__descriptor =
+{
+  PROTOBUF_C__ENUM_DESCRIPTOR_MAGIC,
+  "hutch.v1.IdleAction",
+  "IdleAction",
+  "Hutch__V1__IdleAction",
+  "hutch.v1",
+  3,
+  hutch__v1__idle_action__enum_values_by_number,
+  3,
+  hutch__v1__idle_action__enum_values_by_name,
+  1,
+  hutch__v1__idle_action__value_ranges,
+  NULL,NULL,NULL,NULL   /* reserved[1234] */
 };
 static const ProtobufCEnumValue hutch__v1__lifetime_action__enum_values_by_number[3] =
 {

@@ -79,6 +79,24 @@ typedef struct Hutch__V1__DeleteSnapshotResponse Hutch__V1__DeleteSnapshotRespon
 /* --- enums --- */
 
 /*
+ * What the daemon does with a sandbox that was idle for too long.
+ */
+typedef enum _Hutch__V1__IdleAction {
+  /*
+   * Not set: STOP.
+   */
+  HUTCH__V1__IDLE_ACTION__IDLE_ACTION_UNSPECIFIED = 0,
+  /*
+   * Stop it: files stay, it can be resumed.
+   */
+  HUTCH__V1__IDLE_ACTION__IDLE_ACTION_STOP = 1,
+  /*
+   * Delete it. A STOPPED or FAILED sandbox counts as idle, too.
+   */
+  HUTCH__V1__IDLE_ACTION__IDLE_ACTION_DELETE = 2
+    PROTOBUF_C__FORCE_ENUM_TO_BE_INT_SIZE(HUTCH__V1__IDLE_ACTION)
+} Hutch__V1__IdleAction;
+/*
  * What the daemon does with a sandbox whose maximum lifetime has passed.
  */
 typedef enum _Hutch__V1__LifetimeAction {
@@ -202,7 +220,8 @@ struct  Hutch__V1__Sandbox
    */
   Google__Protobuf__Timestamp *state_time;
   /*
-   * When the idle TTL will stop it, if nothing uses it until then. Unset while in use or without a TTL. Output only.
+   * When the idle TTL will stop or delete it, if nothing uses it until then. Unset while in use or without a TTL.
+   * Output only.
    */
   Google__Protobuf__Timestamp *idle_deadline;
   /*
@@ -340,8 +359,8 @@ struct  Hutch__V1__SandboxSpec
    */
   Hutch__V1__GpuRequest *gpus;
   /*
-   * How long the sandbox may be idle before it is stopped. Unset: 10 minutes, or the operator's default; 0: for ever.
-   * At most ten years. Can be updated.
+   * How long the sandbox may be idle before `idle_action` is done. Unset: 10 minutes, or the operator's default; 0: for
+   * ever. At most ten years. Can be updated.
    */
   Google__Protobuf__Duration *idle_ttl;
   /*
@@ -391,10 +410,14 @@ struct  Hutch__V1__SandboxSpec
    * A snapshot to start from, by name; excludes `image`. Empty: none.
    */
   char *snapshot;
+  /*
+   * What happens when it was idle for `idle_ttl`. Unspecified: STOP. Can be updated.
+   */
+  Hutch__V1__IdleAction idle_action;
 };
 #define HUTCH__V1__SANDBOX_SPEC__INIT \
  { PROTOBUF_C_MESSAGE_INIT (&hutch__v1__sandbox_spec__descriptor) \
-    , (char *)protobuf_c_empty_string, 0,NULL, 0,NULL, 0,NULL, (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string, 0,NULL, 0,NULL, 0,NULL, 0,NULL, 0,NULL, NULL, NULL, NULL, NULL, HUTCH__V1__LIFETIME_ACTION__LIFETIME_ACTION_UNSPECIFIED, NULL, 0,NULL, 0,NULL, NULL, 0,NULL, (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string }
+    , (char *)protobuf_c_empty_string, 0,NULL, 0,NULL, 0,NULL, (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string, 0,NULL, 0,NULL, 0,NULL, 0,NULL, 0,NULL, NULL, NULL, NULL, NULL, HUTCH__V1__LIFETIME_ACTION__LIFETIME_ACTION_UNSPECIFIED, NULL, 0,NULL, 0,NULL, NULL, 0,NULL, (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string, HUTCH__V1__IDLE_ACTION__IDLE_ACTION_UNSPECIFIED }
 
 
 /*
@@ -1082,8 +1105,8 @@ struct  Hutch__V1__UpdateSandboxRequest
    */
   Hutch__V1__SandboxSpec *spec;
   /*
-   * Which fields to change: any of "labels", "idle_ttl", "max_lifetime", "lifetime_action". The labels are replaced as
-   * a whole. Required.
+   * Which fields to change: any of "labels", "idle_ttl", "max_lifetime", "lifetime_action", "idle_action". The labels
+   * are replaced as a whole. Required.
    */
   Google__Protobuf__FieldMask *update_mask;
 };
@@ -2820,6 +2843,7 @@ void hutch__v1__agent_sandbox_service__delete_snapshot(ProtobufCService *service
 
 /* --- descriptors --- */
 
+extern const ProtobufCEnumDescriptor    hutch__v1__idle_action__descriptor;
 extern const ProtobufCEnumDescriptor    hutch__v1__lifetime_action__descriptor;
 extern const ProtobufCEnumDescriptor    hutch__v1__port_protocol__descriptor;
 extern const ProtobufCEnumDescriptor    hutch__v1__clamped_by__descriptor;

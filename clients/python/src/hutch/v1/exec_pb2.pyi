@@ -465,6 +465,7 @@ class CreateExecRequest(_message.Message):
     EXEC_ID_FIELD_NUMBER: _builtins.int
     SPEC_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    BOUND_FIELD_NUMBER: _builtins.int
     sandbox_id: _builtins.str
     """The sandbox. Required."""
     exec_id: _builtins.str
@@ -472,6 +473,11 @@ class CreateExecRequest(_message.Message):
     request_id: _builtins.str
     """Makes the call repeatable: the same id with the same request gets the first answer, and nothing runs twice. Empty:
     a repeat runs again.
+    """
+    bound: _builtins.bool
+    """Only in AttachExec (FIELD_INVALID elsewhere): the exec is cancelled when the last stream that is attached to it
+    ends before it, by cancel or because the client or its connection is gone. After a restart of the daemon somebody
+    has a minute to attach again. Default: it goes on.
     """
     @_builtins.property
     def spec(self) -> Global___ExecSpec:
@@ -484,10 +490,11 @@ class CreateExecRequest(_message.Message):
         exec_id: _builtins.str = ...,
         spec: Global___ExecSpec | None = ...,
         request_id: _builtins.str = ...,
+        bound: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["exec_id", b"exec_id", "request_id", b"request_id", "sandbox_id", b"sandbox_id", "spec", b"spec"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bound", b"bound", "exec_id", b"exec_id", "request_id", b"request_id", "sandbox_id", b"sandbox_id", "spec", b"spec"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

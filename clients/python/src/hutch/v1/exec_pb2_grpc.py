@@ -108,8 +108,8 @@ class ExecServiceServicer(object):
 
     def AttachExec(self, request_iterator, context):
         """Connects to an exec, or starts one and connects to it: stdin, terminal sizes and signals go in; output and the end
-        come out. The first request says which exec. Cancelling the call detaches; the exec goes on. Any number of calls
-        may be attached; stdin is taken from all in the order it comes. The stream ends after `ended`.
+        come out. The first request says which exec. Cancelling the call detaches; the exec goes on, unless it is `bound`.
+        Any number of calls may be attached; stdin is taken from all in the order it comes. The stream ends after `ended`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -52,8 +52,8 @@ class ExecServiceStub:
     """Ends an exec and every process it started: TERM, then KILL. Returns when that is accepted. May be repeated."""
     AttachExec: _grpc.StreamStreamMultiCallable[_exec_pb2.AttachExecRequest, _exec_pb2.AttachExecResponse]
     """Connects to an exec, or starts one and connects to it: stdin, terminal sizes and signals go in; output and the end
-    come out. The first request says which exec. Cancelling the call detaches; the exec goes on. Any number of calls
-    may be attached; stdin is taken from all in the order it comes. The stream ends after `ended`.
+    come out. The first request says which exec. Cancelling the call detaches; the exec goes on, unless it is `bound`.
+    Any number of calls may be attached; stdin is taken from all in the order it comes. The stream ends after `ended`.
     """
     ReadExecOutput: _grpc.UnaryStreamMultiCallable[_exec_pb2.ReadExecOutputRequest, _exec_pb2.ReadExecOutputResponse]
     """Reads an exec's output from given offsets, while it runs or afterwards."""
@@ -79,8 +79,8 @@ class ExecServiceAsyncStub(ExecServiceStub):
     """Ends an exec and every process it started: TERM, then KILL. Returns when that is accepted. May be repeated."""
     AttachExec: _aio.StreamStreamMultiCallable[_exec_pb2.AttachExecRequest, _exec_pb2.AttachExecResponse]  # type: ignore[assignment]
     """Connects to an exec, or starts one and connects to it: stdin, terminal sizes and signals go in; output and the end
-    come out. The first request says which exec. Cancelling the call detaches; the exec goes on. Any number of calls
-    may be attached; stdin is taken from all in the order it comes. The stream ends after `ended`.
+    come out. The first request says which exec. Cancelling the call detaches; the exec goes on, unless it is `bound`.
+    Any number of calls may be attached; stdin is taken from all in the order it comes. The stream ends after `ended`.
     """
     ReadExecOutput: _aio.UnaryStreamMultiCallable[_exec_pb2.ReadExecOutputRequest, _exec_pb2.ReadExecOutputResponse]  # type: ignore[assignment]
     """Reads an exec's output from given offsets, while it runs or afterwards."""
@@ -133,8 +133,8 @@ class ExecServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_exec_pb2.AttachExecResponse], _abc.AsyncIterator[_exec_pb2.AttachExecResponse]]:
         """Connects to an exec, or starts one and connects to it: stdin, terminal sizes and signals go in; output and the end
-        come out. The first request says which exec. Cancelling the call detaches; the exec goes on. Any number of calls
-        may be attached; stdin is taken from all in the order it comes. The stream ends after `ended`.
+        come out. The first request says which exec. Cancelling the call detaches; the exec goes on, unless it is `bound`.
+        Any number of calls may be attached; stdin is taken from all in the order it comes. The stream ends after `ended`.
         """
 
     @_abc_1.abstractmethod

@@ -36,6 +36,30 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _IdleAction:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _IdleActionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_IdleAction.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    IDLE_ACTION_UNSPECIFIED: _IdleAction.ValueType  # 0
+    """Not set: STOP."""
+    IDLE_ACTION_STOP: _IdleAction.ValueType  # 1
+    """Stop it: files stay, it can be resumed."""
+    IDLE_ACTION_DELETE: _IdleAction.ValueType  # 2
+    """Delete it. A STOPPED or FAILED sandbox counts as idle, too."""
+
+class IdleAction(_IdleAction, metaclass=_IdleActionEnumTypeWrapper):
+    """What the daemon does with a sandbox that was idle for too long."""
+
+IDLE_ACTION_UNSPECIFIED: IdleAction.ValueType  # 0
+"""Not set: STOP."""
+IDLE_ACTION_STOP: IdleAction.ValueType  # 1
+"""Stop it: files stay, it can be resumed."""
+IDLE_ACTION_DELETE: IdleAction.ValueType  # 2
+"""Delete it. A STOPPED or FAILED sandbox counts as idle, too."""
+Global___IdleAction: _TypeAlias = IdleAction  # noqa: Y015
+
 class _LifetimeAction:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -197,7 +221,9 @@ class Sandbox(_message.Message):
 
     @_builtins.property
     def idle_deadline(self) -> _timestamp_pb2.Timestamp:
-        """When the idle TTL will stop it, if nothing uses it until then. Unset while in use or without a TTL. Output only."""
+        """When the idle TTL will stop or delete it, if nothing uses it until then. Unset while in use or without a TTL.
+        Output only.
+        """
 
     @_builtins.property
     def lifetime_deadline(self) -> _timestamp_pb2.Timestamp:
@@ -318,6 +344,7 @@ class SandboxSpec(_message.Message):
     PROFILE_FIELD_NUMBER: _builtins.int
     RUNTIME_FIELD_NUMBER: _builtins.int
     SNAPSHOT_FIELD_NUMBER: _builtins.int
+    IDLE_ACTION_FIELD_NUMBER: _builtins.int
     image: _builtins.str
     """The image: "host" (a read-only view of this machine's system folders), or the name, name:tag or digest of an image
     that the daemon has. Empty: "host", or the operator's default. At most 512 bytes.
@@ -338,6 +365,8 @@ class SandboxSpec(_message.Message):
     """The runtime: "native", "docker", "kubernetes". Empty: the daemon's default."""
     snapshot: _builtins.str
     """A snapshot to start from, by name; excludes `image`. Empty: none."""
+    idle_action: Global___IdleAction.ValueType
+    """What happens when it was idle for `idle_ttl`. Unspecified: STOP. Can be updated."""
     @_builtins.property
     def command(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """A command to run as the exec "main" when the sandbox is READY. Its end does not end the sandbox. Empty: none.
@@ -388,8 +417,8 @@ class SandboxSpec(_message.Message):
 
     @_builtins.property
     def idle_ttl(self) -> _duration_pb2.Duration:
-        """How long the sandbox may be idle before it is stopped. Unset: 10 minutes, or the operator's default; 0: for ever.
-        At most ten years. Can be updated.
+        """How long the sandbox may be idle before `idle_action` is done. Unset: 10 minutes, or the operator's default; 0: for
+        ever. At most ten years. Can be updated.
         """
 
     @_builtins.property
@@ -449,10 +478,11 @@ class SandboxSpec(_message.Message):
         profile: _builtins.str = ...,
         runtime: _builtins.str = ...,
         snapshot: _builtins.str = ...,
+        idle_action: Global___IdleAction.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["gpus", b"gpus", "idle_ttl", b"idle_ttl", "limits", b"limits", "max_lifetime", b"max_lifetime", "policy", b"policy", "workspace", b"workspace"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "companions", b"companions", "copies", b"copies", "egress", b"egress", "env", b"env", "gpus", b"gpus", "idle_ttl", b"idle_ttl", "image", b"image", "labels", b"labels", "lifetime_action", b"lifetime_action", "limits", b"limits", "max_lifetime", b"max_lifetime", "mounts", b"mounts", "policy", b"policy", "ports", b"ports", "profile", b"profile", "providers", b"providers", "runtime", b"runtime", "secrets", b"secrets", "snapshot", b"snapshot", "tools", b"tools", "user", b"user", "working_directory", b"working_directory", "workspace", b"workspace"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "companions", b"companions", "copies", b"copies", "egress", b"egress", "env", b"env", "gpus", b"gpus", "idle_action", b"idle_action", "idle_ttl", b"idle_ttl", "image", b"image", "labels", b"labels", "lifetime_action", b"lifetime_action", "limits", b"limits", "max_lifetime", b"max_lifetime", "mounts", b"mounts", "policy", b"policy", "ports", b"ports", "profile", b"profile", "providers", b"providers", "runtime", b"runtime", "secrets", b"secrets", "snapshot", b"snapshot", "tools", b"tools", "user", b"user", "working_directory", b"working_directory", "workspace", b"workspace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1246,8 +1276,8 @@ class UpdateSandboxRequest(_message.Message):
 
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
-        """Which fields to change: any of "labels", "idle_ttl", "max_lifetime", "lifetime_action". The labels are replaced as
-        a whole. Required.
+        """Which fields to change: any of "labels", "idle_ttl", "max_lifetime", "lifetime_action", "idle_action". The labels
+        are replaced as a whole. Required.
         """
 
     def __init__(
