@@ -20,12 +20,14 @@
  *         options.before_flush = …                          control_commit(control)
  *
  * A request is checked whole before anything happens, and every violation is told at once; then control decides. Every
- * answer waits for control_when_durable(). The daemon's own user and root may call and are admins; members of the
- * group, if there is one, may call. */
+ * answer waits for control_when_durable(). On the Unix socket the daemon's own user and root may call and are admins;
+ * members of the group, if there is one, may call. Over TCP those may who have a token or certificate. Callers are
+ * named "uid:1000", "token:ci", "cert:CN=alice,O=Example", and "anonymous" where nobody has to say who he is. */
 
 typedef struct Api Api;
 typedef struct MethodTable MethodTable;
 typedef struct SourceRules SourceRules;
+typedef struct Tokens Tokens;
 
 /* What GetInfo reports and, where it is for the api to do so, what is enforced here. 0: no limit. */
 typedef struct ApiLimits {
@@ -52,6 +54,16 @@ typedef struct ApiLimits {
 
 extern const ApiLimits api_limits_default;
 
+/* Who may call over TCP, and who is an admin. What it points to outlives its use. */
+typedef struct ApiRemote {
+        Tokens *tokens; /* that are accepted; NULL: none are looked at. Stays the same */
+        bool token_required;
+        bool certificates; /* of clients are accepted */
+        bool certificate_required;
+        bool insecure;       /* connections need no TLS and, without tokens and certificates, callers no name */
+        char *const *admins; /* as callers are named: "token:ci"; ends with NULL; NULL: none */
+} ApiRemote;
+
 typedef struct ApiOptions {
         uv_loop_t *loop;
         Control *control; /* outlives it */
@@ -60,6 +72,7 @@ typedef struct ApiOptions {
         bool has_group;
         gid_t group;                /* whose members may call */
         const SourceRules *sources; /* as long as it; NULL: no files of the host are for sandboxes */
+        ApiRemote remote;
         ApiLimits limits;
 } ApiOptions;
 
@@ -74,11 +87,13 @@ void api_free(Api *api) __attribute__((nonnull));
 /* As method_table_add(); @api outlives the table. */
 int api_add_methods(Api *api, MethodTable *table) __attribute__((nonnull));
 
-/* Refuses callers who may not call (CALLER_NOT_ALLOWED), and logs what was called. As long as @api. */
+/* Refuses callers who may not call (CALLER_NOT_ALLOWED) or do not say who they are (CREDENTIALS_…), and logs what was
+ * called. As long as @api. */
 const Interceptor *api_interceptor(const Api *api) __attribute__((nonnull, returns_nonnull));
 
 /* For requests from now on. */
 void api_set_limits(Api *api, const ApiLimits *limits) __attribute__((nonnull));
+void api_set_remote(Api *api, const ApiRemote *remote) __attribute__((nonnull));
 
 /* Ends every stream, and takes no new ones: DRAINING. What they were attached to goes on, also what RunCommand runs. */
 void api_shut_down(Api *api) __attribute__((nonnull));

@@ -30,7 +30,7 @@
  *                 request_reply(&request, &buffer);
  *         } */
 
-#define CALLER_NAME_SIZE 32
+#define CALLER_NAME_SIZE (OWNER_LEN_MAX + 1)
 #define CHUNK_MAX ((size_t) 256 << 10) /* bytes of output in one message */
 #define CHUNK_HEAD 64                  /* room for the fields before them */
 
@@ -41,6 +41,7 @@ typedef struct Hutch__V1__CreateExecRequest Hutch__V1__CreateExecRequest;
 struct Api {
         ApiOptions options;
         ApiLimits limits;
+        ApiRemote remote;
         uint64_t start_time;
         Interceptor interceptor;
         Method *methods;
@@ -56,6 +57,9 @@ struct Api {
         uid_t member_uid;
         bool member_allowed;
         uint64_t member_until;
+
+        uint64_t refusals;      /* of callers, since the start */
+        uint64_t refusal_noted; /* when one was logged last */
 };
 
 /* The methods of each service; their context is set by api_new(). */
@@ -75,7 +79,10 @@ typedef struct ApiCaller {
         char name[CALLER_NAME_SIZE];
 } ApiCaller;
 
-/* What is in it is valid as long as the call and @ret_caller. */
+/* Lets a caller in or not: Interceptor.begin(). */
+int api_admit(Call *call, void *context, HutchError *err) __attribute__((nonnull(1, 2)));
+
+/* Of a call that was let in. What is in it is valid as long as the call and @ret_caller. */
 void api_caller(const Api *api, Call *call, ApiCaller *ret_caller) __attribute__((nonnull));
 
 SandboxRules api_sandbox_rules(const Api *api) __attribute__((nonnull));

@@ -5,6 +5,7 @@
 
 #include "daemon/config.h"
 
+#include <arpa/inet.h>
 #include <assert.h>
 #include <errno.h>
 #include <stddef.h>
@@ -20,13 +21,16 @@
 
 typedef enum ConfigType {
         CONFIG_TEXT,
-        CONFIG_FOLDERS, /* a list of absolute paths: [/srv, /home] */
+        CONFIG_FOLDERS,   /* a list of absolute paths: [/srv, /home] */
+        CONFIG_ADDRESSES, /* a list: [127.0.0.1:7443, "[::1]:7443"] */
+        CONFIG_CALLERS,   /* a list: [token:ci, uid:1000] */
         CONFIG_BOOL,
         CONFIG_COUNT,
         CONFIG_SIZE,     /* bytes: "64MiB" */
         CONFIG_DURATION, /* "10m" */
         CONFIG_LOG_LEVEL,
         CONFIG_LOG_FORMAT,
+        CONFIG_NEED,
 } ConfigType;
 
 typedef struct ConfigKey {
@@ -51,12 +55,41 @@ static const ConfigKey keys[] = {
         { "state", CONFIG_TEXT, KEY(state), NULL, .fixed = true,
           .about = "The folder for all that must last. The flag --state and the variable HUTCH_STATE come before it.\n"
                    "Default: /var/lib/hutch for root, $XDG_STATE_HOME/hutch for others." },
+        { "admins", CONFIG_CALLERS, KEY(admins), NULL,
+          .about =
+                  "Callers who see and change everybody's sandboxes, as a list: uid:1000, token:NAME or cert:SUBJECT.\n"
+                  "Root and the daemon's user always do, on the Unix socket." },
         { "shutdown_grace", CONFIG_DURATION, KEY(shutdown_grace), "10s", .max = 3600 * NSEC_PER_SEC,
           .about = "How long calls may take to finish when the daemon is asked to end. Sandboxes run on." },
         { "idle_exit", CONFIG_DURATION, KEY(idle_exit), "0", .max = 3650 * 86400 * NSEC_PER_SEC,
           .about = "The daemon ends by itself after it was of no use for that long: it had no sandbox but deleted "
                    "ones,\n"
                    "and nobody was connected. The flag --idle-exit comes before it. 0: never." },
+
+        { "listen.addresses", CONFIG_ADDRESSES, KEY(listen), NULL, .fixed = true,
+          .about = "Where to serve over TCP beside the socket, as a list: 0.0.0.0:7443, \"[::1]:7443\". Default: "
+                   "nowhere." },
+        { "listen.certificate", CONFIG_TEXT, KEY(certificate), NULL,
+          .about =
+                  "The server's certificate with those above it, a PEM file. It is read again, too, as are the next." },
+        { "listen.key", CONFIG_TEXT, KEY(key), NULL, .about = "Its key, a PEM file." },
+        { "listen.tls12", CONFIG_BOOL, KEY(tls12), "false", .about = "Whether TLS 1.2 will do, beside 1.3." },
+        { "listen.tokens", CONFIG_NEED, KEY(tokens), "wanted", .fixed = true,
+          .about = "Bearer tokens: off, wanted (those who give none need a certificate) or required, beside a "
+                   "certificate." },
+        { "listen.tokens_file", CONFIG_TEXT, KEY(tokens_file), NULL, .fixed = true,
+          .about =
+                  "The file of the tokens, which `hutch token` changes. It is looked at for each call. Default: tokens "
+                  "in the\n"
+                  "state folder." },
+        { "listen.client_certificates", CONFIG_NEED, KEY(client_certificates), "off",
+          .about = "Certificates of clients: off, wanted (those who give none need a token) or required." },
+        { "listen.client_ca", CONFIG_TEXT, KEY(client_ca), NULL, .about = "Who signs them, a PEM file." },
+        { "listen.insecure", CONFIG_BOOL, KEY(insecure), "false", .fixed = true,
+          .about = "Whether there may be no certificate, and all that is said can be read and changed on its way; and "
+                   "whether\n"
+                   "tokens and client_certificates may both be off, and everybody who can connect is the caller "
+                   "\"anonymous\"." },
 
         { "log.level", CONFIG_LOG_LEVEL, KEY(log_level), "info", .about = "debug, info, warning or error." },
         { "log.format", CONFIG_LOG_FORMAT, KEY(log_format), "logfmt", .about = "logfmt (key=value) or json." },
@@ -108,7 +141,7 @@ static const ConfigKey keys[] = {
                    "call gets at everything in them, whatever its modes say. The daemon's own folders are never among "
                    "it.\n"
                    "Default: [/], which is what the daemon's user may read, for an ordinary user's daemon without a\n"
-                   "socket_group; [] for others." },
+                   "socket_group that does not listen on TCP; [] for others." },
         { "sources.write", CONFIG_FOLDERS, KEY(source_write), NULL, .fixed = true,
           .about = "The same for mounts that sandboxes may write to. They write as the owner of what is mounted; what "
                    "is\n"
@@ -124,6 +157,7 @@ static const ConfigKey keys[] = {
 
 static const char *const log_levels[] = { "debug", "info", "warning", "error" };
 static const char *const log_formats[] = { "logfmt", "json" };
+static const char *const needs[] = { "off", "wanted", "required" };
 
 static void *config_field(const Config *config, const ConfigKey *key) {
         return (char *) config + key->offset;
@@ -181,12 +215,49 @@ static bool parse_size(const char *text, uint64_t *ret_size) {
         return true;
 }
 
+static bool is_list(const ConfigKey *key) {
+        return key->type == CONFIG_FOLDERS || key->type == CONFIG_ADDRESSES || key->type == CONFIG_CALLERS;
+}
+
+bool config_parse_address(const char *text, char ret_host[static CONFIG_HOST_SIZE], uint16_t *ret_port) {
+        const char *colon = strrchr(text, ':'), *end;
+        bool brackets = text[0] == '[' && colon && colon[-1] == ']';
+        size_t len = colon ? (size_t) (colon - text) - (brackets ? 2 : 0) : 0;
+        struct in6_addr address;
+        uint64_t port;
+
+        if (len == 0 || len >= CONFIG_HOST_SIZE || !parse_number(colon + 1, &port, &end) || *end != '\0' ||
+            port > UINT16_MAX)
+                return false;
+
+        memcpy(ret_host, text + brackets, len);
+        ret_host[len] = '\0';
+        *ret_port = (uint16_t) port;
+        return inet_pton(brackets ? AF_INET6 : AF_INET, ret_host, &address) == 1;
+}
+
+/* What is wrong with an item of a list; NULL: nothing. */
+static const char *check_item(const ConfigKey *key, const char *text) {
+        char host[CONFIG_HOST_SIZE];
+        uint16_t port;
+
+        if (key->type == CONFIG_FOLDERS && text[0] != '/')
+                return "is no absolute path";
+        if (key->type == CONFIG_ADDRESSES && !config_parse_address(text, host, &port))
+                return "is no IP address and port, as in 127.0.0.1:7443 or \"[::1]:7443\"";
+        if (key->type == CONFIG_CALLERS && !str_has_prefix(text, "uid:") && !str_has_prefix(text, "token:") &&
+            !str_has_prefix(text, "cert:"))
+                return "is no caller, as in uid:1000, token:NAME or cert:CN=alice";
+        return NULL;
+}
+
 /* Adds to a list that ends with NULL. */
-static const char *add_folder(char ***list, const char *text) {
+static const char *add_item(char ***list, const ConfigKey *key, const char *text) {
+        const char *wrong = check_item(key, text);
         size_t n = 0;
 
-        if (text[0] != '/')
-                return "is no absolute path";
+        if (wrong)
+                return wrong;
         while (*list && (*list)[n])
                 n++;
         *list = xreallocarray(*list, n + 2, sizeof(char *));
@@ -210,7 +281,9 @@ static const char *set_value(Config *config, const ConfigKey *key, const char *t
                 *(char **) field = xstrdup(text);
                 return NULL;
         case CONFIG_FOLDERS:
-                return add_folder(field, text);
+        case CONFIG_ADDRESSES:
+        case CONFIG_CALLERS:
+                return add_item(field, key, text);
         case CONFIG_BOOL:
                 if (!str_equal(text, "true") && !str_equal(text, "false"))
                         return "is neither true nor false";
@@ -225,6 +298,11 @@ static const char *set_value(Config *config, const ConfigKey *key, const char *t
                 if (!find_word(log_formats, sizeof(log_formats) / sizeof(log_formats[0]), text, &index))
                         return "is neither logfmt nor json";
                 *(LogFormat *) field = (LogFormat) index;
+                return NULL;
+        case CONFIG_NEED:
+                if (!find_word(needs, sizeof(needs) / sizeof(needs[0]), text, &index))
+                        return "is none of off, wanted and required";
+                *(ConfigNeed *) field = (ConfigNeed) index;
                 return NULL;
         case CONFIG_COUNT:
                 if (!parse_number(text, &number, &end) || *end != '\0')
@@ -266,7 +344,7 @@ void config_clear(Config *config) {
         for (size_t i = 0; i < N_KEYS; i++)
                 if (keys[i].type == CONFIG_TEXT)
                         free(*(char **) config_field(config, &keys[i]));
-                else if (keys[i].type == CONFIG_FOLDERS)
+                else if (is_list(&keys[i]))
                         (void) strv_free(*(char ***) config_field(config, &keys[i]));
         *config = (Config){};
 }
@@ -347,7 +425,7 @@ static void read_scalar(Reader *reader, const yaml_event_t *event) {
 
 static void read_mapping(Reader *reader, const yaml_event_t *event) {
         if (reader->in_list) {
-                problem(reader, &event->start_mark, reader->key, "has something else than paths in it");
+                problem(reader, &event->start_mark, reader->key, "has something else than texts in it");
                 reader->in_list = false;
         }
         if (++reader->depth == 1)
@@ -365,7 +443,7 @@ static void read_mapping(Reader *reader, const yaml_event_t *event) {
 static bool read_list(Reader *reader, const yaml_event_t *event) {
         const ConfigKey *key = find_key(reader->key);
 
-        if (!key || key->type != CONFIG_FOLDERS || reader->in_list) {
+        if (!key || !is_list(key) || reader->in_list) {
                 problem(reader, &event->start_mark, reader->key[0] ? reader->key : "this", "is not a single value");
                 return false;
         }
@@ -497,12 +575,27 @@ static bool same_list(char **a, char **b) {
 
 /* Tells whether @a and @b have the same value for @key. */
 static bool same_value(const Config *a, const Config *b, const ConfigKey *key) {
-        if (key->type == CONFIG_FOLDERS)
-                return same_list(*(char ***) config_field(a, key), *(char ***) config_field(b, key));
-        if (key->type == CONFIG_TEXT)
-                return str_equal(*(char **) config_field(a, key), *(char **) config_field(b, key));
+        const void *one = config_field(a, key), *other = config_field(b, key);
 
-        return *(uint64_t *) config_field(a, key) == *(uint64_t *) config_field(b, key);
+        switch (key->type) {
+        case CONFIG_TEXT:
+                return str_equal(*(char *const *) one, *(char *const *) other);
+        case CONFIG_FOLDERS:
+        case CONFIG_ADDRESSES:
+        case CONFIG_CALLERS:
+                return same_list(*(char **const *) one, *(char **const *) other);
+        case CONFIG_BOOL:
+                return *(const bool *) one == *(const bool *) other;
+        case CONFIG_LOG_LEVEL:
+        case CONFIG_LOG_FORMAT:
+        case CONFIG_NEED:
+                return *(const unsigned *) one == *(const unsigned *) other;
+        case CONFIG_COUNT:
+        case CONFIG_SIZE:
+        case CONFIG_DURATION:
+                return *(const uint64_t *) one == *(const uint64_t *) other;
+        }
+        abort();
 }
 
 char *config_fixed_changes(const Config *old, const Config *new) {

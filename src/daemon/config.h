@@ -9,6 +9,13 @@
 #include "base/log.h"
 #include "base/memory.h"
 
+/* Whether callers have something. */
+typedef enum ConfigNeed {
+        CONFIG_NEED_OFF,
+        CONFIG_NEED_WANTED,
+        CONFIG_NEED_REQUIRED,
+} ConfigNeed;
+
 /* The daemon's configuration: a YAML file, each key of which has a default. One table (config.c) says which keys there
  * are, what they may be and what they are for; the reader, `hutchd --print-config` and docs/configuration.md all come
  * from it.
@@ -18,8 +25,19 @@ typedef struct Config {
         char *socket;       /* NULL: by the user, daemon_paths_init() */
         char *socket_group; /* NULL: nobody's but the daemon's own */
         char *state;        /* NULL: by the user */
+        char **admins;      /* callers, ends with NULL, as all lists; NULL: none */
         uint64_t shutdown_grace;
         uint64_t idle_exit; /* 0: never */
+
+        char **listen; /* addresses; NULL: no TCP */
+        char *certificate;
+        char *key;
+        bool tls12;
+        ConfigNeed tokens;
+        char *tokens_file; /* NULL: in the state folder */
+        ConfigNeed client_certificates;
+        char *client_ca;
+        bool insecure;
 
         LogLevel log_level;
         LogFormat log_format;
@@ -48,7 +66,7 @@ typedef struct Config {
         uint64_t cap_exec_timeout;
         bool allow_unenforced_limits;
 
-        char **source_read;  /* folders, ends with NULL; NULL: by the user */
+        char **source_read;  /* folders; NULL: by the user */
         char **source_write; /* the same */
 
         char *keeper; /* NULL: beside hutchd, or where it is installed */
@@ -65,6 +83,11 @@ int config_read(Config *config, const char *path, HutchError *err) __attribute__
 /* The same from @len bytes that are called @name in messages. */
 int config_parse(Config *config, const char *name, const char *text, size_t len, HutchError *err)
         __attribute__((nonnull(1, 2)));
+
+/* Reads an address of listen.addresses: "127.0.0.1:7443", "[::1]:7443". */
+#define CONFIG_HOST_SIZE 64
+bool config_parse_address(const char *text, char ret_host[static CONFIG_HOST_SIZE], uint16_t *ret_port)
+        __attribute__((nonnull));
 
 /* Sets one key, which there is, as a line of the file does. -EINVAL. */
 int config_set(Config *config, const char *name, const char *text, HutchError *err) __attribute__((nonnull(1, 2, 3)));

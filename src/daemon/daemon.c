@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <uv.h>
@@ -25,6 +26,7 @@
 #include "contract/hutch/files.h"
 #include "control/control.h"
 #include "daemon/instance-lock.h"
+#include "daemon/remote.h"
 #include "daemon/systemd.h"
 #include "policy/sources.h"
 #include "rpc/channel-hub.h"
@@ -48,6 +50,7 @@ typedef struct Daemon {
         char *state;
         SourceRules sources;
         int lock;
+        Remote remote;
 
         Store *store;
         char *instance_id;
@@ -78,6 +81,13 @@ int daemon_read_config(Config *config, const DaemonOptions *options, HutchError 
         if (r == 0 && options->idle_exit_flag)
                 r = config_set(config, "idle_exit", options->idle_exit_flag, err);
         return r;
+}
+
+int daemon_check_files(const Config *config, const DaemonOptions *options, HutchError *err) {
+        _cleanup_free_ char *state = path_of_state(options->state_flag, config->state, err);
+        _cleanup_(remote_close) Remote remote = {};
+
+        return state ? remote_open(&remote, config, state, err) : -EINVAL;
 }
 
 static ControlLimits control_limits(const Config *config) {
@@ -233,6 +243,22 @@ static void watch_use(Daemon *daemon) {
 
 /* ---- While it runs ---- */
 
+/* Takes what @new says of callers, but for what is read at the start only, which it then has as it is. */
+static void reload_callers(Daemon *daemon, Config *new) {
+        Config *old = daemon->config;
+        char **listen = new->listen;
+        ApiRemote rules;
+
+        new->listen = old->listen;
+        old->listen = listen;
+        new->tokens = old->tokens;
+        new->insecure = old->insecure;
+        if (new->listen && !remote_reload(&daemon->remote, new, daemon->server))
+                new->client_certificates = old->client_certificates;
+        rules = remote_rules(&daemon->remote, new);
+        api_set_remote(daemon->api, &rules);
+}
+
 static void on_reload(uv_signal_t *handle, int signal) {
         Daemon *daemon = handle->data;
         _cleanup_(config_clear) Config new = {};
@@ -260,6 +286,7 @@ static void on_reload(uv_signal_t *handle, int signal) {
         control_set_limits(daemon->control, &limits);
         api_set_limits(daemon->api, &api);
         apply_log(&new);
+        reload_callers(daemon, &new);
         old = *daemon->config;
         *daemon->config = new;
         new = old;
@@ -280,8 +307,8 @@ static void before_flush(void *user) {
 
 static void on_connection_failed(const Peer *peer, const HutchError *err, void *user) {
         (void) user;
-        log_debug("connection failed", LOG_INT("pid", peer->has_credentials ? peer->pid : 0),
-                  LOG_STR("error", error_message(err)));
+        log_debug("connection failed", LOG_STR("address", peer->address),
+                  LOG_INT("pid", peer->has_credentials ? peer->pid : 0), LOG_STR("error", error_message(err)));
 }
 
 /* ---- The beginning ---- */
@@ -377,16 +404,21 @@ static char *real_path(const char *path) {
 }
 
 static void make_source_rules(Daemon *daemon) {
+        _cleanup_free_ char *tokens = remote_tokens_file(daemon->config, daemon->state);
         static char *everything[] = { (char *) "/", NULL }, *nothing[] = { NULL };
-        char **standard = geteuid() != 0 && !daemon->has_group ? everything : nothing;
+        bool own = geteuid() != 0 && !daemon->has_group && !daemon->config->listen;
+        char **standard = own ? everything : nothing;
 
         daemon->sources = (SourceRules){
                 .read = copy_list(daemon->config->source_read ? daemon->config->source_read : standard),
                 .write = copy_list(daemon->config->source_write ? daemon->config->source_write : standard),
-                .own = new0(char *, 3),
+                .own = new0(char *, 5),
         };
         daemon->sources.own[0] = real_path(daemon->state);
         daemon->sources.own[1] = real_path(daemon->socket);
+        daemon->sources.own[2] = real_path(tokens);
+        if (daemon->config->key)
+                daemon->sources.own[3] = real_path(daemon->config->key);
 }
 
 static int make_runtime(Daemon *daemon, HutchError *err) {
@@ -436,6 +468,7 @@ static int make_control(Daemon *daemon, HutchError *err) {
                 .has_group = daemon->has_group,
                 .group = daemon->group,
                 .sources = &daemon->sources,
+                .remote = remote_rules(&daemon->remote, daemon->config),
                 .limits = api_limits(daemon->config),
         });
         return 0;
@@ -494,12 +527,27 @@ static int make_socket_folder(const Daemon *daemon, HutchError *err) {
         return r;
 }
 
+static bool is_unix(int fd) {
+        struct sockaddr_storage address = {};
+        socklen_t len = sizeof(address);
+
+        return getsockname(fd, (struct sockaddr *) &address, &len) == 0 && address.ss_family == AF_UNIX;
+}
+
+/* Takes a socket of the service manager's. */
+static int adopt_socket(Daemon *daemon, int fd, HutchError *err) {
+        if (!is_unix(fd) && !daemon->config->listen)
+                return error_set(err, -EINVAL, "FIELD_INVALID",
+                                 "the service manager gives a socket for TCP: configure listen.addresses instead");
+        return server_listen_fd(daemon->server, fd, is_unix(fd) ? NULL : daemon->remote.tls, err);
+}
+
 static int listen_on_sockets(Daemon *daemon, HutchError *err) {
         size_t n = systemd_listen_fds();
-        int r = 0;
+        int r = remote_listen(&daemon->remote, daemon->config, daemon->server, err);
 
         for (size_t i = 0; r == 0 && i < n; i++)
-                r = server_listen_fd(daemon->server, SYSTEMD_FIRST_FD + (int) i, NULL, err);
+                r = adopt_socket(daemon, SYSTEMD_FIRST_FD + (int) i, err);
         if (n > 0 || r < 0)
                 return r;
 
@@ -541,6 +589,8 @@ static int begin(Daemon *daemon, HutchError *err) {
         r = find_group(daemon, err);
         if (r == 0)
                 r = open_state(daemon, err);
+        if (r == 0)
+                r = remote_open(&daemon->remote, daemon->config, daemon->state, err);
         if (r == 0)
                 make_source_rules(daemon);
         if (r == 0)
@@ -588,6 +638,7 @@ int daemon_run(Config *config, const DaemonOptions *options, HutchError *err) {
         free(daemon->socket);
         free(daemon->state);
         source_rules_clear(&daemon->sources);
+        remote_close(&daemon->remote);
         free(daemon->instance_id);
         free(daemon);
         log_info("ended");

@@ -22,3 +22,7 @@ int daemon_run(Config *config, const DaemonOptions *options, HutchError *err) __
 
 /* Reads the configuration as the daemon does: the file, and over it the flags. */
 int daemon_read_config(Config *config, const DaemonOptions *options, HutchError *err) __attribute__((nonnull(1, 2)));
+
+/* Reads the files that @config names for callers over TCP, and says what is wrong with them. */
+int daemon_check_files(const Config *config, const DaemonOptions *options, HutchError *err)
+        __attribute__((nonnull(1, 2)));

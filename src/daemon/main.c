@@ -16,20 +16,20 @@
 #include "store/store.h"
 
 static const char help[] = "Usage: hutchd [OPTION]...\n"
-                           "Serves sandboxes on a Unix socket.\n"
+                           "Serves sandboxes on a Unix socket and, when it is configured, over TCP with TLS.\n"
                            "\n"
                            "  --socket PATH     where to listen (HUTCH_SOCKET)\n"
                            "  --state FOLDER    where to keep what must last (HUTCH_STATE)\n"
                            "  --config FILE     the configuration to read (HUTCH_CONFIG)\n"
                            "  --idle-exit TIME  end after having been of no use for that long: 10m (0: never)\n"
-                           "  --check-config    read the configuration, say what is wrong with it, and end\n"
+                           "  --check-config    read the configuration and its files, say what is wrong, and end\n"
                            "  --print-config    print the configuration's reference, with every default, and end\n"
                            "  --backup FILE     copy the store, also of a running daemon, to a new file, and end\n"
                            "  --version         print the version and end\n"
                            "  --help            print this and end\n"
                            "\n"
                            "SIGTERM ends the daemon once its calls are done; sandboxes run on. SIGHUP has it read its\n"
-                           "configuration again.\n";
+                           "configuration, certificates and tokens again.\n";
 
 enum { EXIT_USAGE = 2 };
 
@@ -127,8 +127,10 @@ static int run(Options *options, HutchError *err) {
 
         options->daemon.config_path = path;
         r = daemon_read_config(&config, &options->daemon, err);
-        if (r < 0 || options->check_config)
+        if (r < 0)
                 return r;
+        if (options->check_config)
+                return daemon_check_files(&config, &options->daemon, err);
         if (options->backup)
                 return backup(&config, options, err);
         return daemon_run(&config, &options->daemon, err);

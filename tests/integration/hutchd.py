@@ -170,6 +170,9 @@ class Client:
 
     def __init__(self, path: Path, *options: tuple):
         self.channel = grpc.insecure_channel(f"unix:{path}", options=[*OPTIONS, *options])
+        self.add_stubs()
+
+    def add_stubs(self) -> None:
         self.sandboxes = sandbox_pb2_grpc.AgentSandboxServiceStub(self.channel)
         self.execs = exec_pb2_grpc.ExecServiceStub(self.channel)
         self.system = system_pb2_grpc.SystemServiceStub(self.channel)

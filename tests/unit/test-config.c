@@ -54,7 +54,11 @@ static void values_of_every_type_are_read(void **state) {
                                "  idle_ttl: 0\n"
                                "sources:\n"
                                "  read: [/srv, \"/home/a b\"]\n"
-                               "  write: []\n",
+                               "  write: []\n"
+                               "admins: [uid:1000, \"cert:CN=alice,O=Example\"]\n"
+                               "listen:\n"
+                               "  addresses: [127.0.0.1:7443, \"[::1]:0\"]\n"
+                               "  client_certificates: required\n",
                                &err),
                          0);
         assert_string_equal(config.source_read[0], "/srv");
@@ -62,6 +66,10 @@ static void values_of_every_type_are_read(void **state) {
         assert_null(config.source_read[2]);
         assert_null(config.source_write[0]);
         assert_string_equal(config.socket, "/tmp/a b.sock");
+        assert_string_equal(config.admins[1], "cert:CN=alice,O=Example");
+        assert_string_equal(config.listen[1], "[::1]:0");
+        assert_int_equal(config.client_certificates, CONFIG_NEED_REQUIRED);
+        assert_int_equal(config.tokens, CONFIG_NEED_WANTED);
         assert_int_equal(config.shutdown_grace, 90 * NSEC_PER_SEC);
         assert_int_equal(config.log_level, LOG_LEVEL_DEBUG);
         assert_int_equal(config.log_format, LOG_FORMAT_JSON);
@@ -119,8 +127,15 @@ static void mistakes_are_told_with_their_line(void **state) {
                 { "sources: { read: [/srv, home] }\n", "hutchd.yaml:1: sources.read is no absolute path" },
                 { "sources: { read: [/srv], read: [/srv] }\n", "sources.read is there twice" },
                 { "sources: { read: [[/srv]] }\n", "sources.read is not a single value" },
-                { "sources: { read: [{ a: b }] }\n", "sources.read has something else than paths in it" },
+                { "sources: { read: [{ a: b }] }\n", "sources.read has something else than texts in it" },
                 { "sources: [/srv]\n", "sources is not a single value" },
+                { "listen: { addresses: [localhost:1] }\n", "listen.addresses is no IP address and port" },
+                { "listen: { addresses: [127.0.0.1] }\n", "listen.addresses is no IP address and port" },
+                { "listen: { addresses: [127.0.0.1:65536] }\n", "listen.addresses is no IP address and port" },
+                { "listen: { addresses: [\"::1:80\"] }\n", "listen.addresses is no IP address and port" },
+                { "listen: { addresses: [\"[127.0.0.1]:80\"] }\n", "listen.addresses is no IP address and port" },
+                { "listen: { tokens: on }\n", "listen.tokens is none of off, wanted and required" },
+                { "admins: [ci]\n", "admins is no caller" },
         };
 
         (void) state;
