@@ -61,7 +61,7 @@ struct ChannelCall {
         ClientCall *attempt; /* NULL: it waits for a connection, or for its time */
         unsigned tries;      /* that failed */
         uint64_t not_before; /* when to try again */
-        bool answered;       /* the caller heard of the server: what follows cannot be repeated */
+        bool answered;       /* the caller heard from the server: what follows cannot be repeated */
         bool cancelled;
 };
 
@@ -211,16 +211,21 @@ static void call_failed(ChannelCall *call, const ClientStatus *status) {
 static void on_attempt_headers(ClientCall *attempt, const Metadata *metadata) {
         ChannelCall *call = client_call_user(attempt);
 
+        /* Who does not ask for them has heard nothing yet. */
+        if (!call->events->headers)
+                return;
+
         call->answered = true;
         call->channel->told = true;
         forget_replay(call);
-        if (call->events->headers)
-                call->events->headers(call, metadata);
+        call->events->headers(call, metadata);
 }
 
 static void on_attempt_message(ClientCall *attempt, const uint8_t *message, size_t len) {
         ChannelCall *call = client_call_user(attempt);
 
+        if (!call->answered)
+                forget_replay(call);
         call->answered = true;
         call->channel->told = true;
         call->demand--;
