@@ -18,6 +18,7 @@ such a moment, once, or as often as it says:
          delay     wait `ms`
          refuse    close a connection at once
          double    send the same request once more, on a connection of its own; its answer is thrown away
+         finish    end the stream as if all was well, behind the whole frame
 
 The number of `times` is 1. Header blocks are written anew, so what is thrown away confuses nobody's tables."""
 
@@ -25,10 +26,11 @@ import socket
 import struct
 import threading
 import time
-from collections import Counter
 from pathlib import Path
 
 import hpack
+from google.protobuf.message_factory import GetMessageClass
+from values import SERVICES
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RST_STREAM, SETTINGS, GOAWAY, CONTINUATION = 0, 1, 3, 4, 7, 9
@@ -41,6 +43,19 @@ LIMIT = 60  # seconds
 
 def frame(kind: int, flags: int, stream: int, body: bytes = b"") -> bytes:
     return struct.pack(">I", len(body))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + body
+
+
+def read_timeout(text: str) -> int:
+    """Milliseconds of a grpc-timeout."""
+    units = {"H": 3_600_000, "M": 60_000, "S": 1000, "m": 1, "u": 1e-3, "n": 1e-6}
+    return int(int(text[:-1]) * units[text[-1]])
+
+
+def read_request(method: str, sent: bytes):
+    """The first message of a request."""
+    service, name = method.split("/")
+    length = int.from_bytes(sent[1:5], "big")
+    return GetMessageClass(SERVICES[service].methods_by_name[name].input_type).FromString(sent[5 : 5 + length])
 
 
 class Cut(Exception):
@@ -56,6 +71,7 @@ class Stream:
         self.n_answered = 0  # bytes of its answer
         self.has_answer = False
         self.is_dead = False  # nothing of it is passed on any more
+        self.has_reached = False  # the daemon
         self.headers: list[tuple[str, str]] = []
 
 
@@ -106,6 +122,8 @@ class Connection:
         self.down = Side(self.daemon, client)
         self.streams: dict[int, Stream] = {}
         self.lock = threading.Lock()  # of both sockets' writing
+        self.is_greeted = threading.Event()  # the client, by the daemon: nothing else may come first
+        self.has_greeted = False  # the client
         for run in (self.pump_up, self.pump_down):
             threading.Thread(target=self.pump, args=(run,), daemon=True).start()
 
@@ -133,6 +151,7 @@ class Connection:
         """Does what @fault says to a stream."""
         if fault["do"] == "cut":
             raise Cut
+        self.is_greeted.wait(LIMIT)
         if fault["do"] == "delay":
             time.sleep(fault["ms"] / 1000)
         elif fault["do"] == "double":
@@ -142,12 +161,18 @@ class Connection:
             self.pass_on(self.down, frame(GOAWAY, 0, 0, last))
             time.sleep(0.05)  # what comes with the end of the connection need not be read
             raise Cut
-        elif fault["do"] == "reset":
+        elif fault["do"] in ("reset", "finish"):
             stream.is_dead = True
-            code = struct.pack(">I", CODES[fault.get("code", "CANCEL")])
-            self.pass_on(self.down, frame(RST_STREAM, 0, number, code))
+            with self.lock:
+                self.client.sendall(self.last_frame(number, fault))
             if fault["at"] != "request":
                 self.pass_on(self.up, frame(RST_STREAM, 0, number, struct.pack(">I", CANCEL)))
+
+    def last_frame(self, number: int, fault: dict) -> bytes:
+        """What ends a stream for the client."""
+        if fault["do"] == "finish":
+            return self.down.block([("grpc-status", "0")], END_STREAM, number)
+        return frame(RST_STREAM, 0, number, struct.pack(">I", CODES[fault.get("code", "CANCEL")]))
 
     def look(self, at: str, number: int, stream: Stream) -> None:
         fault = self.proxy.take_fault(at, stream.method)
@@ -160,7 +185,7 @@ class Connection:
         fault = self.proxy.take_fault(at, stream.method, seen + len(body))
         if not fault:
             return
-        part = body[: max(fault.get("bytes", 1) - seen, 0)]
+        part = body if fault["do"] == "finish" else body[: max(fault.get("bytes", 1) - seen, 0)]
         if part:
             self.pass_on(side, frame(DATA, 0, number, part))
         time.sleep(0.05)  # the part is to be read before the end
@@ -169,10 +194,10 @@ class Connection:
     # ---- From the client ----
 
     def pump_up(self) -> None:
-        if not self.streams and not hasattr(self, "greeted"):
+        if not self.has_greeted:
             if self.up.source.read(len(PREFACE)) != PREFACE:
                 raise Cut
-            self.greeted = True  # pylint: disable=attribute-defined-outside-init
+            self.has_greeted = True
             self.pass_on(self.up, PREFACE)
         kind, flags, number, body = self.up.read()
         if kind == HEADERS:
@@ -186,10 +211,10 @@ class Connection:
         path = dict(fields)[":path"]
         stream = self.streams[number] = Stream(path.removeprefix("/hutch.v1."))
         stream.headers = fields
-        self.proxy.requests[stream.method] += 1
+        self.proxy.begun.append(stream)
         self.look("request", number, stream)
         if not stream.is_dead:
-            self.proxy.reached[stream.method] += 1
+            stream.has_reached = True
             with self.lock:
                 self.daemon.sendall(self.up.block(fields, flags, number))
 
@@ -224,6 +249,7 @@ class Connection:
             stream.n_answered += len(body)
         if stream is None or not stream.is_dead:
             self.pass_on(self.down, frame(kind, flags, number, body))
+        self.is_greeted.set()
 
 
 class Proxy:
@@ -232,11 +258,10 @@ class Proxy:
     def __init__(self, folder: Path, target: Path, tcp: bool = False):
         self.target = target
         self.faults: list[dict] = []
-        self.requests: Counter[str] = Counter()  # calls of each method that a client has begun
-        self.reached: Counter[str] = Counter()  # of these, which the daemon was told
+        self.begun: list[Stream] = []  # all calls
         self.n_connections = 0
         self.lock = threading.Lock()
-        self.connections: list[Connection] = []
+        self.open: list[Connection] = []
         if tcp:
             self.listener = socket.create_server(("127.0.0.1", 0))
             self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
@@ -260,7 +285,7 @@ class Proxy:
                 sock.close()
                 continue
             try:
-                self.connections.append(Connection(self, sock))
+                self.open.append(Connection(self, sock))
             except OSError:
                 sock.close()
 
@@ -279,6 +304,37 @@ class Proxy:
                     self.faults.remove(fault)
                 return fault
         return None
+
+    # ---- What was seen ----
+
+    def requests(self, method: str) -> int:
+        """How often a client has called it."""
+        return len(self.calls(method))
+
+    def reached(self, method: str) -> int:
+        """How many of these calls the daemon was told of."""
+        return sum(stream.has_reached for stream in self.calls(method))
+
+    def messages(self, method: str) -> int:
+        """How many of these calls came with anything of a message."""
+        return sum(bool(stream.sent) for stream in self.calls(method))
+
+    def request_ids(self, method: str) -> int:
+        """How many different request ids they had; one that is empty counts for none."""
+        found = {read_request(method, bytes(stream.sent)).request_id for stream in self.calls(method)}
+        return len(found - {""})
+
+    def timeouts(self, method: str) -> list[int]:
+        """The deadlines that came with them, in milliseconds; 0: none."""
+        return [read_timeout(dict(stream.headers).get("grpc-timeout", "0m")) for stream in self.calls(method)]
+
+    def tokens(self, method: str) -> list[str]:
+        return [dict(stream.headers).get("authorization", "") for stream in self.calls(method)]
+
+    def calls(self, method: str) -> list[Stream]:
+        return [stream for stream in self.begun if stream.method == method]
+
+    # ---- Doubles ----
 
     def double(self, stream: Stream) -> None:
         """Sends the request of @stream once more, and waits until it is answered."""
@@ -299,5 +355,5 @@ class Proxy:
         self.listener.shutdown(socket.SHUT_RDWR)
         self.listener.close()
         self.thread.join(LIMIT)
-        for connection in self.connections:
+        for connection in self.open:
             connection.close()

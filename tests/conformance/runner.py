@@ -9,12 +9,12 @@ proxy of its own (proxy.py), but for those of steps with "direct". A step is one
     {"join": NAME, "ok" or "error", "save"?}        waits for one that was begun in the background
     {"cancel": NAME}                                cancels it
     {"fault": {…}}                                  arms the proxy
-    {"seen": {"requests": {METHOD: N}, "reached": {METHOD: N}}}     what the proxy has counted so far
+    {"seen": {"requests": {METHOD: EXPECTATION}, "connections": EXPECTATION, …}}    what the proxy has seen so far
     {"repeat": N, "steps": […]}                     with the variable $i from 1 on
 
 Expectations of `ok` and `error` say as much as they name: of an object the keys they have, where 0, "", false and []
 also stand for a key that is absent; of a list all elements. Beside plain values there are {"match": REGEX},
-{"at_least": N}, {"all": EXPECTATION} of a list's elements, and, for bytes, a text, {"text": EXPECTATION}, {"len": N} or
+{"at_least": N, "at_most": N}, {"all": EXPECTATION} of a list's elements, and, for bytes, a text, {"text": EXPECTATION}, {"len": N} or
 {"repeat": BASE64, "times": N}.
 
 "$name" is a variable, also within a text ("${name}"): `save` sets them by path ({"cursor": "events.-1.cursor"}). Given
@@ -94,11 +94,13 @@ def check_object(expected: dict, actual: dict, where: str) -> None:
 
 def check(expected, actual, where: str) -> None:
     """Raises Mismatch unless @actual is what @expected says."""
-    if isinstance(expected, dict) and expected.keys() <= {"match", "at_least", "all"} and expected:
+    if isinstance(expected, dict) and expected.keys() <= {"match", "at_least", "at_most", "all"} and expected:
         if "match" in expected and not re.search(expected["match"], str(actual)):
             raise Mismatch(f"{where}: {actual!r} does not match {expected['match']!r}")
         if "at_least" in expected and int(actual) < expected["at_least"]:
             raise Mismatch(f"{where}: {actual} is less than {expected['at_least']}")
+        if "at_most" in expected and int(actual) > expected["at_most"]:
+            raise Mismatch(f"{where}: {actual} is more than {expected['at_most']}")
         for i, item in enumerate(actual if "all" in expected else []):
             check(expected["all"], item, f"{where}[{i}]")
     elif is_bytes(actual):
@@ -207,9 +209,8 @@ class Run:
         elif "fault" in step:
             self.proxy.arm(self.fill(step["fault"]))
         elif "seen" in step:
-            for name, counts in step["seen"].items():
-                for method, n in counts.items():
-                    check(n, getattr(self.proxy, name)[method], f"{name} of {method}")
+            for name, expected in step["seen"].items():
+                self.look(name, expected)
         elif "cancel" in step:
             ok = self.driver.do("cancel", {"id": self.begun[step["cancel"]][0]}, self.client)
             check({}, ok.get("ok"), "ok")
@@ -218,6 +219,14 @@ class Run:
             self.compare(step, op, args, answer.wait())
         else:
             self.do_command(step)
+
+    def look(self, name: str, expected: dict) -> None:
+        """Compares what the proxy has seen."""
+        if name == "connections":
+            check(expected, self.proxy.n_connections, name)
+            return
+        for method, value in expected.items():
+            check(value, getattr(self.proxy, name)(method), f"{name} of {method}")
 
     def do_command(self, step: dict) -> None:
         client = "main" if step.get("direct") or not self.proxy else self.client

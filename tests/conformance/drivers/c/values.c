@@ -5,9 +5,9 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <openssl/evp.h>
+#include <stdio.h>
 #include <string.h>
 
-#include "base/duration.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/strings.h"
@@ -52,11 +52,19 @@ uint64_t arg_number(const Command *command, const char *name) {
 
 uint64_t duration_of(Command *command, const json_t *object, const char *name) {
         const char *text = text_of(object, name);
-        Duration duration = {};
+        unsigned long long seconds, nanos = 0;
+        char unit;
+        int n;
 
-        if (text && duration_parse(text, strlen(text), &duration, NULL) < 0)
+        if (!text)
+                return 0;
+
+        n = sscanf(text, "%llu.%9llu%c", &seconds, &nanos, &unit); /* the fraction has 3, 6 or 9 digits */
+        if (n < 3 && (sscanf(text, "%llu%c", &seconds, &unit) < 2 || unit != 's'))
                 set_problem(command, "is no duration", name);
-        return (uint64_t) duration.seconds * UINT64_C(1000000000) + (uint64_t) duration.nanos;
+        for (size_t digits = strcspn(text + strcspn(text, "."), "s"); n == 3 && digits < 10; digits++)
+                nanos *= 10;
+        return seconds * UINT64_C(1000000000) + nanos;
 }
 
 const char *const *texts_of(Command *command, const json_t *object, const char *name) {
