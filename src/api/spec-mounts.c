@@ -139,14 +139,16 @@ static void check_copies(const Message *message, const SandboxRules *rules, Targ
 }
 
 /* Whether something of it can be had; the error says why not. */
-static int try_tool(const Tool *tool, const SandboxRules *rules, HutchError *err) {
+static int try_tool(const char *name, const SandboxRules *rules, HutchError *err) {
         static const SourceRules nothing = {};
+        const SourceRules *sources = rules->sources ? rules->sources : &nothing;
         _cleanup_free_ char *home = rules->owner ? source_home(rules->owner) : NULL;
+        const char *part = NULL;
         bool forbidden = false;
 
-        for (const char *const *part = tool->parts; *part; part++) {
+        for (size_t i = 0; (part = tool_part(sources, name, i)); i++) {
                 Source opened;
-                int r = tool_open_part(rules->sources ? rules->sources : &nothing, *part, home, &opened, NULL);
+                int r = tool_open_part(sources, part, home, &opened, NULL);
 
                 if (r == 0) {
                         source_close(&opened);
@@ -158,23 +160,19 @@ static int try_tool(const Tool *tool, const SandboxRules *rules, HutchError *err
                 return reason_set(err, -EACCES, REASON_SOURCE_NOT_ALLOWED,
                                   "the tool '%s' is in no folder that callers may read; the operator names them by "
                                   "sources.read",
-                                  tool->name);
-        return reason_set(err, -EINVAL, REASON_TOOL_UNKNOWN, "nothing of the tool '%s' is in the caller's home",
-                          tool->name);
+                                  name);
+        if (!tool_part(sources, name, 0))
+                return reason_set(err, -EINVAL, REASON_TOOL_UNKNOWN, "there is no such tool; GetInfo lists them");
+        return reason_set(err, -EINVAL, REASON_TOOL_UNKNOWN, "nothing of the tool '%s' is there", name);
 }
 
 static void check_tool(char *const names[], size_t i, const SandboxRules *rules, Violations *violations) {
-        const Tool *tool = tool_find(names[i]);
-
         for (size_t j = 0; j < i; j++)
                 if (str_equal(names[i], names[j])) {
                         violations_add(violations, NULL, REASON_FIELD_INVALID, "it is there twice");
                         return;
                 }
-        if (tool)
-                (void) violations_note(violations, NULL, try_tool(tool, rules, &violations->err));
-        else
-                violations_add(violations, NULL, REASON_TOOL_UNKNOWN, "there is no such tool; GetInfo lists them");
+        (void) violations_note(violations, NULL, try_tool(names[i], rules, &violations->err));
 }
 
 static void check_tools(const Message *message, const SandboxRules *rules, Violations *violations) {

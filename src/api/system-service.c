@@ -130,18 +130,15 @@ static void put_host(WireBuffer *buffer) {
         wire_put_message(buffer, INFO_HOST_FIELD, &message.base);
 }
 
-/* Their names; the caller frees the list. */
-static char **list_tools(size_t *ret_n) {
-        size_t n = 0;
-        char **names;
+static void put_tools(WireBuffer *buffer, const SourceRules *sources) {
+        static const SourceRules nothing = {};
+        Hutch__V1__GetInfoResponse message = HUTCH__V1__GET_INFO_RESPONSE__INIT;
 
-        while (tools[n].name)
-                n++;
-        names = new0(char *, n);
-        for (size_t i = 0; i < n; i++)
-                names[i] = (char *) tools[i].name;
-        *ret_n = n;
-        return names;
+        message.tools = tool_names(sources ? sources : &nothing, &message.n_tools);
+        wire_put_fields(buffer, &message.base);
+        for (size_t i = 0; i < message.n_tools; i++)
+                free(message.tools[i]);
+        free(message.tools);
 }
 
 static void get_info(Call *call, const uint8_t *bytes, size_t len, void *context) {
@@ -164,9 +161,8 @@ static void get_info(Call *call, const uint8_t *bytes, size_t len, void *context
         message.active_execs = counts.active_execs;
         message.caller = request.caller.name;
         message.caller_is_admin = request.caller.caller.admin;
-        message.tools = list_tools(&message.n_tools);
         wire_put_fields(&buffer, &message.base);
-        free(message.tools);
+        put_tools(&buffer, api->options.sources);
         put_server_limits(&buffer, &api->limits);
         for (Runtime *const *runtime = control_runtimes(api->options.control); *runtime; runtime++)
                 put_runtime(&buffer, *runtime);

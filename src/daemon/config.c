@@ -16,14 +16,19 @@
 #include "base/clock.h"
 #include "base/duration.h"
 #include "base/strings.h"
+#include "model/ids.h"
+#include "policy/tools.h"
 
 #define CONFIG_SIZE_MAX (1 << 20)
+#define TOOLS_PREFIX "tools."
+#define TOOL_PARTS_MAX 256 /* of all tools: a keeper inherits a descriptor for each that is asked for */
 
 typedef enum ConfigType {
         CONFIG_TEXT,
         CONFIG_FOLDERS,   /* a list of absolute paths: [/srv, /home] */
         CONFIG_ADDRESSES, /* a list: [127.0.0.1:7443, "[::1]:7443"] */
         CONFIG_CALLERS,   /* a list: [token:ci, uid:1000] */
+        CONFIG_TOOLS,     /* a list of paths under each name of the section: "tools.NAME" stands for all of them */
         CONFIG_BOOL,
         CONFIG_COUNT,
         CONFIG_SIZE,     /* bytes: "64MiB" */
@@ -147,6 +152,13 @@ static const ConfigKey keys[] = {
                    "is\n"
                    "root's is never written to by sandboxes of root's daemon. Default: as that of sources.read." },
 
+        { "tools.NAME", CONFIG_TOOLS, KEY(tools), NULL, .fixed = true,
+          .about = "Further tools that callers may name, each a list of files and folders: \"linter: [/srv/lint, "
+                   "~/.lint]\".\n"
+                   "An absolute one is there at the same place inside, and need not be in sources.read; one in the "
+                   "caller's home\n"
+                   "is in the agent's. A name that a tool has already is that tool from then on." },
+
         { "native.keeper", CONFIG_TEXT, KEY(keeper), NULL, .fixed = true,
           .about = "The program hutch-keeper, which hutchd reads once, at its start. Default: beside hutchd, or where "
                    "it was "
@@ -165,7 +177,8 @@ static void *config_field(const Config *config, const ConfigKey *key) {
 
 static const ConfigKey *find_key(const char *name) {
         for (size_t i = 0; i < N_KEYS; i++)
-                if (str_equal(keys[i].name, name))
+                if (str_equal(keys[i].name, name) ||
+                    (keys[i].type == CONFIG_TOOLS && str_has_prefix(name, TOOLS_PREFIX)))
                         return &keys[i];
         return NULL;
 }
@@ -216,7 +229,8 @@ static bool parse_size(const char *text, uint64_t *ret_size) {
 }
 
 static bool is_list(const ConfigKey *key) {
-        return key->type == CONFIG_FOLDERS || key->type == CONFIG_ADDRESSES || key->type == CONFIG_CALLERS;
+        return key->type == CONFIG_FOLDERS || key->type == CONFIG_ADDRESSES || key->type == CONFIG_CALLERS ||
+               key->type == CONFIG_TOOLS;
 }
 
 bool config_parse_address(const char *text, char ret_host[static CONFIG_HOST_SIZE], uint16_t *ret_port) {
@@ -251,23 +265,49 @@ static const char *check_item(const ConfigKey *key, const char *text) {
         return NULL;
 }
 
-/* Adds to a list that ends with NULL. */
+static size_t list_len(char **list) {
+        size_t n = 0;
+
+        while (list && list[n])
+                n++;
+        return n;
+}
+
+/* Adds to a list that ends with NULL. Takes over @text. */
+static void add_text(char ***list, char *text) {
+        size_t n = list_len(*list);
+
+        *list = xreallocarray(*list, n + 2, sizeof(char *));
+        (*list)[n] = text;
+        (*list)[n + 1] = NULL;
+}
+
 static const char *add_item(char ***list, const ConfigKey *key, const char *text) {
         const char *wrong = check_item(key, text);
-        size_t n = 0;
 
         if (wrong)
                 return wrong;
-        while (*list && (*list)[n])
-                n++;
-        *list = xreallocarray(*list, n + 2, sizeof(char *));
-        (*list)[n] = xstrdup(text);
-        (*list)[n + 1] = NULL;
+        add_text(list, xstrdup(text));
         return NULL;
 }
 
-/* Sets what @key is for from @text, or adds that to a list. Returns what is wrong with it, NULL for nothing. */
-static const char *set_value(Config *config, const ConfigKey *key, const char *text) {
+static const char *add_tool_part(char ***list, const char *name, const char *text) {
+        const char *wrong = tool_part_problem(text);
+        char *entry;
+
+        if (wrong)
+                return wrong;
+        if (list_len(*list) == TOOL_PARTS_MAX)
+                return "is one path too many for all tools";
+        if (asprintf(&entry, "%s=%s", name, text) < 0)
+                abort();
+        add_text(list, entry);
+        return NULL;
+}
+
+/* Sets what @key, which is written as @name, is for from @text, or adds that to a list. Returns what is wrong with it,
+ * NULL for nothing. */
+static const char *set_value(Config *config, const ConfigKey *key, const char *name, const char *text) {
         void *field = config_field(config, key);
         const char *end;
         uint64_t number = 0;
@@ -284,6 +324,8 @@ static const char *set_value(Config *config, const ConfigKey *key, const char *t
         case CONFIG_ADDRESSES:
         case CONFIG_CALLERS:
                 return add_item(field, key, text);
+        case CONFIG_TOOLS:
+                return add_tool_part(field, name + strlen(TOOLS_PREFIX), text);
         case CONFIG_BOOL:
                 if (!str_equal(text, "true") && !str_equal(text, "false"))
                         return "is neither true nor false";
@@ -334,7 +376,8 @@ static const char *set_value(Config *config, const ConfigKey *key, const char *t
 void config_init(Config *config) {
         *config = (Config){};
         for (size_t i = 0; i < N_KEYS; i++) {
-                const char *problem = keys[i].standard ? set_value(config, &keys[i], keys[i].standard) : NULL;
+                const char *problem =
+                        keys[i].standard ? set_value(config, &keys[i], keys[i].name, keys[i].standard) : NULL;
 
                 assert(!problem);
         }
@@ -354,7 +397,7 @@ int config_set(Config *config, const char *name, const char *text, HutchError *e
         const char *wrong;
 
         assert(key);
-        wrong = set_value(config, key, text);
+        wrong = set_value(config, key, name, text);
         return wrong ? error_set(err, -EINVAL, "FIELD_INVALID", "%s '%s' %s", name, text, wrong) : 0;
 }
 
@@ -385,15 +428,19 @@ static void read_value(Reader *reader, const yaml_mark_t *mark, const char *text
                 problem(reader, mark, reader->key, is_section(reader->key) ? "is a section of keys" : "is no key");
                 return;
         }
+        if (key->type == CONFIG_TOOLS && !reader->in_list) {
+                problem(reader, mark, reader->key, "is no list of paths");
+                return;
+        }
         if (reader->seen[key - keys] && !reader->in_list) {
                 problem(reader, mark, key->name, "is there twice");
                 return;
         }
 
         reader->seen[key - keys] = true;
-        wrong = set_value(reader->config, key, text);
+        wrong = set_value(reader->config, key, reader->key, text);
         if (wrong)
-                problem(reader, mark, key->name, wrong);
+                problem(reader, mark, reader->key, wrong);
 }
 
 static void read_scalar(Reader *reader, const yaml_event_t *event) {
@@ -439,10 +486,36 @@ static void read_mapping(Reader *reader, const yaml_event_t *event) {
         reader->key[0] = '\0';
 }
 
+static bool has_tool(const Config *config, const char *name) {
+        size_t len = strlen(name);
+
+        for (char **entry = config->tools; entry && *entry; entry++)
+                if (strncmp(*entry, name, len) == 0 && (*entry)[len] == '=')
+                        return true;
+        return false;
+}
+
+/* What is wrong with a tool's name; NULL: nothing. */
+static const char *tool_name_problem(const Reader *reader) {
+        const char *name = reader->key + strlen(TOOLS_PREFIX);
+
+        if (name_check(name, strlen(name), NULL) < 0)
+                return "has a name that is not made of a-z, 0-9 and -";
+        return has_tool(reader->config, name) ? "is there twice" : NULL;
+}
+
 /* Begins the list that is the value of a key; others have a single one. */
 static bool read_list(Reader *reader, const yaml_event_t *event) {
         const ConfigKey *key = find_key(reader->key);
+        const char *wrong;
 
+        if (key && key->type == CONFIG_TOOLS && !reader->in_list) {
+                wrong = tool_name_problem(reader);
+                if (wrong)
+                        problem(reader, &event->start_mark, reader->key, wrong);
+                reader->in_list = true;
+                return !wrong;
+        }
         if (!key || !is_list(key) || reader->in_list) {
                 problem(reader, &event->start_mark, reader->key[0] ? reader->key : "this", "is not a single value");
                 return false;
@@ -473,6 +546,9 @@ static bool read_event(Reader *reader, const yaml_event_t *event) {
         case YAML_SEQUENCE_START_EVENT:
                 return read_list(reader, event);
         case YAML_SEQUENCE_END_EVENT:
+                if (str_has_prefix(reader->key, TOOLS_PREFIX) &&
+                    !has_tool(reader->config, reader->key + strlen(TOOLS_PREFIX)))
+                        problem(reader, &event->start_mark, reader->key, "has no paths");
                 reader->in_list = false;
                 reader->key[0] = '\0';
                 return true;
@@ -583,6 +659,7 @@ static bool same_value(const Config *a, const Config *b, const ConfigKey *key) {
         case CONFIG_FOLDERS:
         case CONFIG_ADDRESSES:
         case CONFIG_CALLERS:
+        case CONFIG_TOOLS:
                 return same_list(*(char **const *) one, *(char **const *) other);
         case CONFIG_BOOL:
                 return *(const bool *) one == *(const bool *) other;

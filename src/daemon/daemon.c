@@ -413,6 +413,7 @@ static void make_source_rules(Daemon *daemon) {
                 .read = copy_list(daemon->config->source_read ? daemon->config->source_read : standard),
                 .write = copy_list(daemon->config->source_write ? daemon->config->source_write : standard),
                 .own = new0(char *, 5),
+                .tools = daemon->config->tools ? copy_list(daemon->config->tools) : NULL,
         };
         daemon->sources.own[0] = real_path(daemon->state);
         daemon->sources.own[1] = real_path(daemon->socket);

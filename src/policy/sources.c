@@ -31,6 +31,7 @@ void source_rules_clear(SourceRules *rules) {
         rules->read = strv_free(rules->read);
         rules->write = strv_free(rules->write);
         rules->own = strv_free(rules->own);
+        rules->tools = strv_free(rules->tools);
 }
 
 char *source_home(const char *owner) {

@@ -21,6 +21,7 @@ typedef struct SourceRules {
         char **read;  /* folders from which callers may mount and copy: absolute paths; ends with NULL; NULL: none */
         char **write; /* the same for writable mounts */
         char **own;   /* the daemon's: nothing in them, and nothing that has them in it, is for a sandbox */
+        char **tools; /* the operator's (tools.h): "NAME=PATH" for each part; ends with NULL; NULL: none */
 } SourceRules;
 
 void source_rules_clear(SourceRules *rules) __attribute__((nonnull));

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tools: what programs have in the caller's home, in sandboxes. And that home itself."""
+"""Tools: what programs have in the caller's home, in sandboxes. And that home itself. And what an operator names."""
 
 import shutil
+import tempfile
+from pathlib import Path
 
 import pytest
 from hutchd import refused
@@ -71,3 +73,37 @@ def test_what_is_not_allowed_is_refused(daemon):
     """The home of who calls here is root's, in which the daemon may not read."""
     with refused("SOURCE_NOT_ALLOWED"):
         daemon.create(tools=["git"])
+
+
+# ---- The operator's ----
+
+
+@pytest.fixture(name="tree")
+def make_tree():
+    """A folder that only root may read, in no folder that callers may."""
+    folder = Path(tempfile.mkdtemp(prefix="tools-of-hutch-", dir="/tmp"))
+    (folder / "program").mkdir(mode=0o700)
+    (folder / "program" / "file").write_text("text\n", encoding="utf-8")
+    (folder / "config").write_text("config\n", encoding="utf-8")
+    (folder / "link").symlink_to("/etc")
+    yield folder
+    shutil.rmtree(folder)
+
+
+def test_the_operator_names_others(start_daemon, tree):
+    parts = [f"{tree}/program", f"{tree}/config", "~/.none-such"]
+    daemon = start_daemon({"tools": {"lint": parts, "git": [f"{tree}/config"], "linked": [f"{tree}/link"]}})
+    assert list(daemon.info().tools) == ["claude", "codex", "git", "npm", "uv", "lint", "linked"]
+    sandbox = daemon.ready(tools=["lint"])
+    assert daemon.shell(sandbox, f"cat {tree}/program/file {tree}/config") == "text\nconfig\n"
+    assert daemon.run(sandbox, "touch", f"{tree}/program/new").exec.result.exit_code != 0
+    sandbox = daemon.ready(tools=["git"])
+    assert daemon.shell(sandbox, f"ls {tree}") == "config\n"
+    with refused("TOOL_UNKNOWN", "spec.tools[0]"):
+        daemon.create(tools=["linked"])
+
+
+def test_what_is_in_homes_is_not_allowed_by_its_name(start_daemon):
+    daemon = start_daemon({"tools": {"mine": ["~/.profile"]}})
+    with refused("SOURCE_NOT_ALLOWED"):
+        daemon.create(tools=["mine"])

@@ -12,8 +12,6 @@
 #include "base/strings.h"
 #include "policy/tools.h"
 
-#define HOME "/home/agent/"
-
 static size_t depth_of(const char *path) {
         size_t depth = 0;
 
@@ -43,14 +41,12 @@ static bool has_target(const SandboxSpec *spec, const char *target) {
 /* What of it is not there, or not allowed any more, is left out; and so is where the caller has put something else. */
 static void add_tool(NativeSources *sources, const SourceRules *rules, const SandboxSpec *spec, const char *name,
                      const char *home) {
-        const Tool *tool = tool_find(name);
+        const char *part;
 
-        for (const char *const *part = tool ? tool->parts : NULL; part && *part; part++) {
-                NativeSource source = {};
+        for (size_t i = 0; (part = tool_part(rules, name, i)); i++) {
+                NativeSource source = { .target = tool_part_target(part) };
 
-                if (asprintf(&source.target, HOME "%s", *part) < 0)
-                        abort();
-                if (has_target(spec, source.target) || tool_open_part(rules, *part, home, &source.source, NULL) < 0)
+                if (has_target(spec, source.target) || tool_open_part(rules, part, home, &source.source, NULL) < 0)
                         free(source.target);
                 else
                         add(sources, &source);
