@@ -14,8 +14,8 @@ proxy of its own (proxy.py), but for those of steps with "direct". A step is one
 
 Expectations of `ok` and `error` say as much as they name: of an object the keys they have, where 0, "", false and []
 also stand for a key that is absent; of a list all elements. Beside plain values there are {"match": REGEX},
-{"at_least": N, "at_most": N}, {"all": EXPECTATION} of a list's elements, and, for bytes, a text, {"text": EXPECTATION}, {"len": N} or
-{"repeat": BASE64, "times": N}.
+{"at_least": N, "at_most": N}, {"all": EXPECTATION} of a list's elements, and, for bytes, a text, {"text": EXPECTATION},
+{"len": N} or {"repeat": BASE64, "times": N}.
 
 "$name" is a variable, also within a text ("${name}"): `save` sets them by path ({"cursor": "events.-1.cursor"}). Given
 are $sandbox (READY, shared by the cases of a language), $own (READY, of this case alone, made when it is first named),
