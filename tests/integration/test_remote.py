@@ -112,16 +112,19 @@ def test_other_schemes_than_bearer_are_refused(make_remote):
     assert lower.caller == "token:ci"
 
 
-@pytest.mark.rules("AUTH-003")
+@pytest.mark.rules("AUTH-003", "AUTH-008")
 def test_a_token_ends_at_once_also_on_open_connections(make_remote):
     daemon = make_remote()
     kept, revoked = daemon.tokens.add("kept"), daemon.tokens.add("revoked")
     daemon.begin()
     one, other = daemon.remote(kept), daemon.remote(revoked)
     assert other.info().caller == "token:revoked"
+    watch, made = other.watch(), other.create()
     daemon.tokens.revoke("revoked")
     with refused("CREDENTIALS_INVALID"):
         other.info()
+    assert watch.next().sandbox_id == made.id
+    watch.close()
     assert one.info().caller == "token:kept"
     soon = daemon.remote(daemon.tokens.add("soon", expires=2))
     assert soon.info().caller == "token:soon"
