@@ -12,6 +12,7 @@
 #include "client/checks.h"
 #include "client/outcall.h"
 #include "client/pairs.h"
+#include "client/request-id.h"
 #include "client/views.h"
 
 #define DATA_MAX ((size_t) 256 << 10) /* bytes in one message: several stay in a processor's cache */
@@ -362,6 +363,7 @@ int hutch_upload_new(HutchClient *client, const char *sandbox_id, const char *pa
         Hutch__V1__UploadFileHeader header = HUTCH__V1__UPLOAD_FILE_HEADER__INIT;
         _cleanup_(failure_clear) Failure failure = {};
         _cleanup_(checks_clear) Checks checks = { .above = "header." };
+        char request_id[REQUEST_ID_SIZE];
         int r;
 
         if (!options)
@@ -371,9 +373,12 @@ int hutch_upload_new(HutchClient *client, const char *sandbox_id, const char *pa
         checks_path(&checks, "path", path);
         checks_mode(&checks, "mode", options->mode);
         r = checks_result(&checks, &failure);
+        if (r == 0)
+                r = request_id_make(request_id);
 
         header.sandbox_id = text_or_empty(sandbox_id);
         header.path = text_or_empty(path);
+        header.request_id = request_id;
         header.create_parents = options->parents;
         header.overwrite = options->overwrite;
         header.upload_id = text_or_empty(options->upload_id);
@@ -401,12 +406,16 @@ int hutch_archive_upload(HutchClient *client, const char *sandbox_id, const char
         Hutch__V1__UploadArchiveRequest request = HUTCH__V1__UPLOAD_ARCHIVE_REQUEST__INIT;
         Hutch__V1__UploadArchiveHeader header = HUTCH__V1__UPLOAD_ARCHIVE_HEADER__INIT;
         _cleanup_(failure_clear) Failure failure = {};
+        char request_id[REQUEST_ID_SIZE];
         int r = check_target(sandbox_id, path, "header.", &failure);
 
+        if (r == 0)
+                r = request_id_make(request_id);
         if (!options)
                 options = &archive_defaults;
         header.sandbox_id = text_or_empty(sandbox_id);
         header.path = text_or_empty(path);
+        header.request_id = request_id;
         header.compression = (Hutch__V1__ArchiveCompression) options->compression;
         header.create_parents = options->parents;
         header.overwrite = options->overwrite;
