@@ -74,12 +74,13 @@ def run_all(request: pytest.FixtureRequest) -> Iterator[Results]:
 
 
 def write_result(language: str, case: dict, passed: bool) -> None:
-    """For spec/CONFORMANCE.md (spec/vectors/README.md has the form)."""
-    folder = os.environ.get("HUTCH_CONFORMANCE_DIR")
+    """For spec/CONFORMANCE.md, by the rules that it checks (spec/vectors/README.md has the form), and by itself."""
+    folder, outcome = os.environ.get("HUTCH_CONFORMANCE_DIR"), "pass" if passed else "fail"
     if folder:
         with open(f"{folder}/{language}-conformance.tsv", "a", encoding="utf-8") as file:
-            for rule in case["rules"]:
-                file.write(f"{rule}\t{'pass' if passed else 'fail'}\tconformance/{case_name(case)}\n")
+            file.writelines(f"{rule}\t{outcome}\tconformance/{case_name(case)}\n" for rule in case["rules"])
+        with open(f"{folder}/cases-{language}.txt", "a", encoding="utf-8") as file:
+            file.write(f"{outcome}\t{case_name(case)}\n")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -51,11 +51,14 @@ def read_timeout(text: str) -> int:
     return int(int(text[:-1]) * units[text[-1]])
 
 
-def read_request(method: str, sent: bytes):
-    """The first message of a request."""
+def read_request_id(method: str, sent: bytes) -> str:
+    """The request id in the first message of a request."""
     service, name = method.split("/")
     length = int.from_bytes(sent[1:5], "big")
-    return GetMessageClass(SERVICES[service].methods_by_name[name].input_type).FromString(sent[5 : 5 + length])
+    message = GetMessageClass(SERVICES[service].methods_by_name[name].input_type).FromString(sent[5 : 5 + length])
+    for part in ("header", "create"):  # where streams have it
+        message = getattr(message, part, message)
+    return message.request_id
 
 
 class Cut(Exception):
@@ -321,8 +324,7 @@ class Proxy:
 
     def request_ids(self, method: str) -> int:
         """How many different request ids they had; one that is empty counts for none."""
-        found = {read_request(method, bytes(stream.sent)).request_id for stream in self.calls(method)}
-        return len(found - {""})
+        return len({read_request_id(method, bytes(stream.sent)) for stream in self.calls(method)} - {""})
 
     def timeouts(self, method: str) -> list[int]:
         """The deadlines that came with them, in milliseconds; 0: none."""

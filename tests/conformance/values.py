@@ -42,6 +42,7 @@ MESSAGES = {
     "files": file_pb2.FileInfo,
     "events": event_pb2.Event,
     "changes": file_pb2.FileChange,
+    "differences": file_pb2.ImageChange,
     "info": system_pb2.GetInfoResponse,
     "started": sandbox_exec_pb2.ExecStarted,
     "exit": sandbox_exec_pb2.ExecExit,

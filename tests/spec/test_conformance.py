@@ -105,6 +105,17 @@ def test_results_for_others_do_not_count(tree):
     assert "pass" not in found["BOX-001"]
 
 
+def test_cases_of_clients_are_counted(tree):
+    (tree / "tests/conformance/cases").mkdir(parents=True)
+    cases = [{"name": "a", "rules": ["LID-001"]}, {"name": "b", "rules": []}]
+    (tree / "tests/conformance/cases/lids.json").write_text(json.dumps(cases))
+    (tree / "results/cases-go.txt").write_text("pass\tlids/a\nfail\tlids/b\n")
+    (tree / "results/cases-c.txt").write_text("pass\tlids/b\n")
+    found = rows(tree)
+    assert found["[lids](../tests/conformance/cases/lids.json)"] == ["2", "1 / 1", "·", "·", "1 / 2"]
+    assert "[lids.json](../tests/conformance/cases/lids.json)" in found["LID-001"][4]
+
+
 def write_not_asked(tree, *names: str) -> None:
     groups = [{"suite": name.split("/")[0], "why": "", "cases": [name.split("/")[1]]} for name in names]
     (tree / "tests/not-asked.json").write_text(json.dumps(groups))

@@ -39,6 +39,7 @@ static HutchExecSpec exec_spec_of(Command *command) {
                 .rows = (uint32_t) number_of(terminal, "rows"),
                 .columns = (uint32_t) number_of(terminal, "columns"),
                 .output_limit = number_of(spec, "output_limit_bytes"),
+                .bound = arg_flag(command, "bound"),
         };
 }
 

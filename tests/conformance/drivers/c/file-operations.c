@@ -50,6 +50,21 @@ static int list(Command *command, json_t *ok, HutchError **ret_error) {
         return r;
 }
 
+static int add_difference(const HutchImageChange *change, void *user) {
+        return json_array_append_new(user, message_to_value("ImageChange", change->encoded, change->encoded_len));
+}
+
+static int list_differences(Command *command, json_t *ok, HutchError **ret_error) {
+        json_t *differences = json_array();
+        bool incomplete = false;
+        int r = hutch_file_changes(command->client, arg_text(command, "sandbox_id"), arg_text(command, "path"),
+                                   add_difference, differences, &incomplete, ret_error);
+
+        json_object_set_new(ok, "differences", differences);
+        json_object_set_new(ok, "incomplete", json_boolean(incomplete));
+        return r;
+}
+
 static int make_directory(Command *command, json_t *ok, HutchError **ret_error) {
         HutchFile *file = NULL;
         int r = hutch_file_make_directory(command->client, arg_text(command, "sandbox_id"), arg_text(command, "path"),
@@ -281,6 +296,7 @@ const NamedOperation file_operations[] = {
         { "file.archive_download", download_archive },
         { "file.stat", stat_file },
         { "file.list", list },
+        { "file.changes", list_differences },
         { "file.mkdir", make_directory },
         { "file.move", move },
         { "file.remove", remove_file },
