@@ -3,7 +3,8 @@
 # The doors of the house. What is missing on the machine is installed first, by scripts/deps.
 
 PREFIX ?= /usr/local
-SUITES := unit unit-sanitized fuzz interop keeper integration crash cli escape integration-sanitized house contract spec
+SUITES := unit unit-sanitized fuzz interop keeper integration crash cli escape integration-sanitized conformance \
+	typescript house contract spec
 C_FILES = find src include tests bench -path src/contract -prune -o -name '*.[ch]' -print 2>/dev/null
 
 .PHONY: help run build deps test $(SUITES:%=test-%) test-vm bench soak format lint generate install clean distclean

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 from tree import ROOT
 
-MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8").replace("\\\n", "")
 SUITES = re.search(r"^SUITES := (.*)$", MAKEFILE, re.MULTILINE)[1].split()
 DOCUMENTED = re.findall(r"@echo 'make ([a-z]+) ", MAKEFILE) + [f"test-{suite}" for suite in SUITES]
 

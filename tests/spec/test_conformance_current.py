@@ -8,7 +8,7 @@ from pathlib import Path
 
 from spec import ROOT
 
-RESULTS = Path(os.environ.get("HUTCH_CONFORMANCE_DIR") or ROOT / "build/results/conformance")
+RESULTS = Path(os.environ.get("HUTCH_CONFORMANCE_DIR") or ROOT / "build/results/rules")
 
 
 def check(results: Path) -> subprocess.CompletedProcess:
