@@ -79,8 +79,8 @@ ExecRules api_exec_rules(const Api *api) {
 }
 
 Api *api_new(const ApiOptions *options) {
-        const MethodList lists[] = { sandbox_service_methods(), exec_service_methods(), file_service_methods(),
-                                     system_service_methods() };
+        const MethodList lists[] = { sandbox_service_methods(), exec_service_methods(), sandbox_exec_service_methods(),
+                                     file_service_methods(), system_service_methods() };
         Api *api = new0(Api, 1);
         size_t n = 0;
 

@@ -210,7 +210,7 @@ static void on_ended(Call *call, CallEnd how) {
         AttachStream *stream = call_user(call);
 
         (void) how;
-        exec_stream_release(&stream->exec);
+        (void) exec_stream_release(&stream->exec);
         exec_stream_clear(&stream->exec);
         free(stream);
 }
@@ -236,6 +236,7 @@ void start_attach_exec(Call *call, void *context) {
 
         stream->exec.output_field = HUTCH__V1__ATTACH_EXEC_RESPONSE__ITEM_OUTPUT;
         stream->exec.end_field = HUTCH__V1__ATTACH_EXEC_RESPONSE__ITEM_ENDED;
+        stream->exec.send_end = exec_stream_end;
         stream->exec.follow = true;
         call_set_events(call, &events, stream);
         call_read(call);

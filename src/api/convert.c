@@ -134,6 +134,13 @@ static void result_message_init(ResultMessage *storage, const ExecResult *result
         message->peak_memory_bytes = result->peak_memory;
 }
 
+void put_exec_result(WireBuffer *buffer, unsigned field, const ExecResult *result) {
+        ResultMessage storage;
+
+        result_message_init(&storage, result);
+        wire_put_message(buffer, field, &storage.message.base);
+}
+
 static bool has_ended(const ExecRecord *record) {
         return record->state != EXEC_PENDING && record->state != EXEC_RUNNING;
 }

@@ -15,6 +15,9 @@ void put_sandbox(WireBuffer *buffer, unsigned field, const SandboxView *view, co
 /* Puts a hutch.v1.Exec into @field. */
 void put_exec(WireBuffer *buffer, unsigned field, const ExecView *view) __attribute__((nonnull));
 
+/* Puts a hutch.v1.ExecResult into @field. */
+void put_exec_result(WireBuffer *buffer, unsigned field, const ExecResult *result) __attribute__((nonnull));
+
 /* Encodes a hutch.v1.Event; the caller frees it. -ENOMEM. */
 int event_encode(const Event *event, uint8_t **ret_bytes, size_t *ret_len) __attribute__((nonnull));
 

@@ -46,7 +46,7 @@ void exec_stream_put_exec(ExecStream *stream, unsigned field) {
         api_stream_put(&stream->base, &buffer);
 }
 
-static void send_end(const HutchError *err, void *user) {
+static void end_durably(const HutchError *err, void *user) {
         ExecStream *stream = user;
 
         stream->deferred = NULL;
@@ -55,6 +55,10 @@ static void send_end(const HutchError *err, void *user) {
                 return;
         }
 
+        stream->send_end(stream);
+}
+
+void exec_stream_end(ExecStream *stream) {
         exec_stream_put_exec(stream, stream->end_field);
         api_stream_finish(&stream->base);
 }
@@ -77,21 +81,21 @@ void exec_stream_pump(ExecStream *stream) {
                 } else if (n == 0 && stream->follow) {
                         return;
                 } else if (n == 0 || n == -ENODATA) {
-                        stream->deferred = api_defer(stream->base.api, send_end, stream);
+                        stream->deferred = api_defer(stream->base.api, end_durably, stream);
                 } else {
                         api_stream_fail(&stream->base, &err);
                 }
         }
 }
 
-void exec_stream_release(ExecStream *stream) {
+bool exec_stream_release(ExecStream *stream) {
         ApiCaller caller;
 
         if (!stream->attachment || stream->base.api->shut_down)
-                return;
+                return false;
 
         api_caller(stream->base.api, stream->base.call, &caller);
-        attachment_release(stream->attachment, &caller.caller);
+        return attachment_release(stream->attachment, &caller.caller);
 }
 
 void exec_stream_clear(ExecStream *stream) {
@@ -183,6 +187,7 @@ void handle_read_exec_output(Call *call, const uint8_t *bytes, size_t len, void 
 
         stream->output_field = HUTCH__V1__READ_EXEC_OUTPUT_RESPONSE__ITEM_OUTPUT;
         stream->end_field = HUTCH__V1__READ_EXEC_OUTPUT_RESPONSE__ITEM_EXEC;
+        stream->send_end = exec_stream_end;
         stream->follow = message->follow;
         call_set_events(call, &call_events, stream);
         r = control_attach(api->options.control, &request.caller.caller, message->sandbox_id, message->exec_id,

@@ -9,15 +9,18 @@
 /* A call that sends the output of an exec as it comes, as fast as its peer takes it, and the exec at the end. Part of
  * what a call's user is; its attachment's user is it. */
 
-typedef struct ExecStream {
+typedef struct ExecStream ExecStream;
+
+struct ExecStream {
         ApiStream base; /* first */
         Attachment *attachment;
         Deferred *deferred;
-        unsigned output_field; /* of the response, for a chunk */
-        unsigned end_field;    /* for the exec at the end */
-        bool follow;           /* waits for more until the exec's end */
-        bool begun;            /* output may be sent */
-} ExecStream;
+        unsigned output_field;                /* of the response, for a chunk */
+        unsigned end_field;                   /* for the exec at the end, with exec_stream_end() */
+        void (*send_end)(ExecStream *stream); /* ends the call, after all output, when all is durable */
+        bool follow;                          /* waits for more until the exec's end */
+        bool begun;                           /* output may be sent */
+};
 
 /* Sends what there is. To be called whenever there may be something to send or room for it. */
 void exec_stream_pump(ExecStream *stream) __attribute__((nonnull));
@@ -25,9 +28,12 @@ void exec_stream_pump(ExecStream *stream) __attribute__((nonnull));
 /* Sends the exec as it is. */
 void exec_stream_put_exec(ExecStream *stream, unsigned field) __attribute__((nonnull));
 
-/* When the call has ended, before it is cleared: whether a bound exec goes on is not for this stream to say any more.
- * One that the daemon itself has ended leaves it for its caller to attach again. */
-void exec_stream_release(ExecStream *stream) __attribute__((nonnull));
+/* Sends the exec as it is, and ends the call. */
+void exec_stream_end(ExecStream *stream) __attribute__((nonnull));
+
+/* When the call has ended, before it is cleared, or has no more use for the exec: attachment_release(). A daemon that
+ * ends leaves the exec for its caller to attach again. */
+bool exec_stream_release(ExecStream *stream) __attribute__((nonnull));
 
 /* When the call has ended. */
 void exec_stream_clear(ExecStream *stream) __attribute__((nonnull));

@@ -15,6 +15,7 @@
 #include "rpc/status-details.h"
 
 #define ERROR_DOMAIN "hutch"
+#define INPUT_MAX ((size_t) 3 << 20) /* bytes for the stdin of a command */
 
 void api_fail(Call *call, const HutchError *err, const Violations *violations) {
         StatusViolation list[VIOLATIONS_MAX];
@@ -176,4 +177,10 @@ void check_request_id(Request *request, const char *id) {
 
         if (*id)
                 (void) violations_note(violations, "request_id", request_id_check(id, strlen(id), &violations->err));
+}
+
+void check_input(Request *request, const ProtobufCBinaryData *input) {
+        if (input->len > INPUT_MAX)
+                violations_add_limit(&request->violations, "input", REASON_FIELD_TOO_LONG, "input_bytes", INPUT_MAX,
+                                     "at most %zu bytes", INPUT_MAX);
 }

@@ -15,7 +15,6 @@
 #include "contract/hutch/v1/exec.pb-c.h"
 #include "model/output-window.h"
 
-#define INPUT_MAX ((size_t) 3 << 20)
 #define ANSWER_OVERHEAD 1024 /* bytes of an answer beside the exec and the output */
 
 /* Fields of hutch.v1.RunCommandResponse. */
@@ -166,7 +165,7 @@ static void on_ended(Call *call, CallEnd how) {
         api_caller(run->base.api, call, &caller);
         (void) deferred_cancel(run->deferred);
         if (!run->base.api->shut_down)
-                attachment_release(run->attachment, &caller.caller);
+                (void) attachment_release(run->attachment, &caller.caller);
         (void) attachment_free(run->attachment);
         api_stream_end_of_call(&run->base);
         free(run);
@@ -187,9 +186,7 @@ static void check_request(Request *request, const Hutch__V1__RunCommandRequest *
         if (message->spec && message->spec->terminal)
                 violations_add(violations, "terminal", REASON_FIELD_INVALID, "the command gets none; leave it unset");
         violations_leave(violations, above);
-        if (message->input.len > INPUT_MAX)
-                violations_add_limit(violations, "input", REASON_FIELD_TOO_LONG, "input_bytes", INPUT_MAX,
-                                     "at most %zu bytes", INPUT_MAX);
+        check_input(request, &message->input);
         if (max > 0 && message->output_limit_bytes > max)
                 violations_add_limit(violations, "output_limit_bytes", REASON_FIELD_OUT_OF_RANGE, "run_output_bytes",
                                      max, "at most %" PRIu64 " bytes", max);

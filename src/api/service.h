@@ -70,6 +70,7 @@ typedef struct MethodList {
 
 MethodList sandbox_service_methods(void);
 MethodList exec_service_methods(void);
+MethodList sandbox_exec_service_methods(void);
 MethodList file_service_methods(void);
 MethodList system_service_methods(void);
 
@@ -134,6 +135,7 @@ int request_key(const ProtobufCMessage *message, const char *method, const char 
 void check_id(Request *request, const char *field, const char *id) __attribute__((nonnull));
 void check_new_id(Request *request, const char *field, const char *id) __attribute__((nonnull));
 void check_request_id(Request *request, const char *id) __attribute__((nonnull));
+void check_input(Request *request, const ProtobufCBinaryData *input) __attribute__((nonnull));
 
 /* A call that goes on. Part of whatever the call's user is. */
 struct ApiStream {

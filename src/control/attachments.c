@@ -491,13 +491,15 @@ void attachment_hold(Attachment *attachment) {
         attachment->holds = true;
 }
 
-void attachment_release(Attachment *attachment, const Caller *caller) {
+bool attachment_release(Attachment *attachment, const Caller *caller) {
         Exec *exec = attachment->exec;
+        bool is_last = attachment->holds && exec->n_holds == 1;
 
         exec->n_holds -= attachment->holds;
         attachment->holds = false;
-        if (exec->n_holds == 0 && exec->record.bound && !exec->is_gone)
+        if (is_last && exec->record.bound && !exec->is_gone)
                 exec_cancel(exec, exec->record.spec->kill_grace, caller);
+        return is_last;
 }
 
 void exec_detach(Exec *exec) {

@@ -179,6 +179,12 @@ int control_get_exec(Control *control, const Caller *caller, const char *sandbox
 int control_cancel_exec(Control *control, const Caller *caller, const char *sandbox_id, const char *exec_id,
                         uint64_t grace, ExecView *ret_view, HutchError *err) __attribute__((nonnull(1, 2, 3, 4, 6)));
 
+/* A one-shot: a sandbox, and a bound exec in it, both or neither. The sandbox is deleted with control_delete_sandbox()
+ * when whoever holds the exec has done with it; its spec sees to that when nobody does. A repeated request finds both
+ * until the exec has ended or the sandbox is being deleted: then it is REQUEST_ID_REUSED. */
+int control_run_once(Control *control, const Caller *caller, const RequestKey *key, SandboxSpec *sandbox,
+                     ExecSpec *exec, ExecView *ret_view, HutchError *err) __attribute__((nonnull(1, 2, 3, 4, 5, 6)));
+
 /* @states: bits by ExecState; 0: any. */
 typedef bool (*ExecCallback)(const ExecView *view, void *user);
 int control_list_execs(Control *control, const Caller *caller, const char *sandbox_id, unsigned states,
@@ -214,10 +220,10 @@ int control_attach(Control *control, const Caller *caller, const char *sandbox_i
 /* Begins at the last @lines lines of each stream instead. */
 int attachment_seek_tail(Attachment *attachment, uint64_t lines, HutchError *err) __attribute__((nonnull(1)));
 
-/* A bound exec is cancelled when the last who holds it releases it. Freeing an attachment that holds it leaves it to be
- * held by somebody else, as after a restart. */
+/* A bound exec is cancelled when the last who holds it releases it, which returns true then. Freeing an attachment that
+ * holds it leaves it to be held by somebody else, as after a restart. */
 void attachment_hold(Attachment *attachment) __attribute__((nonnull));
-void attachment_release(Attachment *attachment, const Caller *caller) __attribute__((nonnull));
+bool attachment_release(Attachment *attachment, const Caller *caller) __attribute__((nonnull));
 
 /* Lets go of it. The exec goes on. */
 Attachment *attachment_free(Attachment *attachment);

@@ -253,7 +253,7 @@ uint64_t exec_timeout(const Exec *exec) {
         return own == 0 || (limit > 0 && limit < own) ? limit : own;
 }
 
-static Exec *create(Sandbox *sandbox, const char *id, ExecSpec *spec, bool bound, const Caller *caller) {
+Exec *exec_accept(Sandbox *sandbox, const char *id, ExecSpec *spec, bool bound, const Caller *caller) {
         ExecRecord record = {
                 .sandbox_serial = sandbox->record.serial,
                 .state = EXEC_PENDING,
@@ -308,10 +308,10 @@ void exec_create_main(Sandbox *sandbox) {
         _cleanup_(exec_spec_unrefp) ExecSpec *spec =
                 sandbox->control->options.codec->make_main_spec(sandbox->record.spec);
 
-        (void) create(sandbox, MAIN_ID, spec, false, NULL);
+        (void) exec_accept(sandbox, MAIN_ID, spec, false, NULL);
 }
 
-static int check_new_exec(Sandbox *sandbox, const char *id, const ExecSpec *spec, HutchError *err) {
+int exec_check_new(Sandbox *sandbox, const char *id, const ExecSpec *spec, HutchError *err) {
         const ControlLimits *limits = &sandbox->control->options.limits;
         _cleanup_free_ char **environment = NULL;
         int r;
@@ -354,7 +354,7 @@ int control_create_exec(Control *control, const Caller *caller, const RequestKey
         r = sandbox_find(control, caller, sandbox_id, &sandbox, err);
         if (r < 0)
                 return r;
-        r = check_new_exec(sandbox, exec_id, spec, err);
+        r = exec_check_new(sandbox, exec_id, spec, err);
         if (r < 0)
                 return r;
 
@@ -366,7 +366,7 @@ int control_create_exec(Control *control, const Caller *caller, const RequestKey
         if (r < 0)
                 return r;
 
-        *ret_view = exec_view(create(sandbox, id, spec, bound, caller));
+        *ret_view = exec_view(exec_accept(sandbox, id, spec, bound, caller));
         FAILPOINT("control.exec.accepted");
         return 0;
 }

@@ -206,6 +206,10 @@ void id_make(const char *prefix, char ret_id[static ID_LEN_MAX + 1]);
 int request_find(Control *control, const Caller *caller, const RequestKey *key, RequestRow *ret_row, HutchError *err);
 int request_add(Control *control, const Caller *caller, const RequestKey *key, const char *sandbox_id,
                 const char *exec_id, HutchError *err);
+/* A new sandbox: whether there may be one; the object, of which nobody knows yet; and what accepts it. */
+int sandbox_check_new(Control *control, const Caller *caller, const SandboxSpec *spec, HutchError *err);
+Sandbox *sandbox_make(Control *control, const Caller *caller, const char *id, SandboxSpec *spec);
+void sandbox_accept(Sandbox *sandbox, const Caller *caller);
 int quota_check(uint64_t used, uint64_t limit, const char *name, const char *what, HutchError *err);
 
 /* execs.c */
@@ -229,6 +233,8 @@ bool exec_wants_default(const Sandbox *sandbox, const ExecSpec *spec, const char
 uint64_t exec_timeout(const Exec *exec);
 int exec_main_is_due(Sandbox *sandbox, HutchError *err); /* 1 or 0 */
 void exec_create_main(Sandbox *sandbox);
+int exec_check_new(Sandbox *sandbox, const char *id, const ExecSpec *spec, HutchError *err); /* whether it may be */
+Exec *exec_accept(Sandbox *sandbox, const char *id, ExecSpec *spec, bool bound, const Caller *caller);
 int exec_find(Control *control, const Caller *caller, const char *sandbox_id, const char *exec_id, Exec **ret_exec,
               HutchError *err);
 int exec_load(Sandbox *sandbox, const char *exec_id, Exec **ret_exec, HutchError *err);

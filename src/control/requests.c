@@ -121,7 +121,7 @@ static int check_new_id(Control *control, const char *id, HutchError *err) {
                      : 0;
 }
 
-static int check_new_sandbox(Control *control, const Caller *caller, const SandboxSpec *spec, HutchError *err) {
+int sandbox_check_new(Control *control, const Caller *caller, const SandboxSpec *spec, HutchError *err) {
         const ControlLimits *limits = &control->options.limits;
         const Owner *owner = table_get(&control->owners, caller->name);
         int r;
@@ -140,10 +140,33 @@ static int check_new_sandbox(Control *control, const Caller *caller, const Sandb
         return reason_set(err, -EINVAL, REASON_RUNTIME_UNKNOWN, "there is no runtime '%s' here", spec->runtime);
 }
 
+Sandbox *sandbox_make(Control *control, const Caller *caller, const char *id, SandboxSpec *spec) {
+        SandboxRecord record = { .state = SANDBOX_PENDING, .next_exec_serial = 1 };
+        Sandbox *sandbox;
+
+        text_copy(record.id, sizeof record.id, id);
+        text_copy(record.owner, sizeof record.owner, caller->name);
+        sandbox = sandbox_new(control, &record, spec);
+        sandbox->is_new = true;
+        return sandbox;
+}
+
+void sandbox_accept(Sandbox *sandbox, const Caller *caller) {
+        Event event = { .type = EVENT_SANDBOX_CREATED, .is_new = true };
+        SandboxRecord *record = &sandbox->record;
+
+        record->serial = ++sandbox->control->last_serial;
+        record->create_time = record->state_time = clock_realtime_ns();
+        record->uid_slot = uid_slot_take(sandbox->control);
+        sandbox_insert(sandbox);
+        sandbox_change(sandbox);
+        sandbox_init_times(sandbox, record->spec->max_lifetime);
+        event_add(sandbox, &event, caller);
+}
+
 int control_create_sandbox(Control *control, const Caller *caller, const RequestKey *key, const char *id,
                            SandboxSpec *spec, SandboxView *ret_view, HutchError *err) {
-        SandboxRecord record = { .state = SANDBOX_PENDING, .next_exec_serial = 1 };
-        Event event = { .type = EVENT_SANDBOX_CREATED, .is_new = true };
+        char new_id[ID_LEN_MAX + 1];
         Sandbox *sandbox;
         RequestRow row;
         int r;
@@ -155,30 +178,22 @@ int control_create_sandbox(Control *control, const Caller *caller, const Request
                 return r;
 
         if (*id == '\0') {
-                id_make("sb-", record.id);
+                id_make("sb-", new_id);
         } else {
                 r = check_new_id(control, id, err);
                 if (r < 0)
                         return r;
-                text_copy(record.id, sizeof record.id, id);
+                text_copy(new_id, sizeof new_id, id);
         }
-        r = check_new_sandbox(control, caller, spec, err);
+        r = sandbox_check_new(control, caller, spec, err);
         if (r < 0)
                 return r;
-        r = request_add(control, caller, key, record.id, "", err);
+        r = request_add(control, caller, key, new_id, "", err);
         if (r < 0)
                 return r;
 
-        record.serial = ++control->last_serial;
-        text_copy(record.owner, sizeof record.owner, caller->name);
-        record.create_time = record.state_time = clock_realtime_ns();
-        record.uid_slot = uid_slot_take(control);
-        sandbox = sandbox_new(control, &record, spec);
-        sandbox->is_new = true;
-        sandbox_insert(sandbox);
-        sandbox_change(sandbox);
-        sandbox_init_times(sandbox, spec->max_lifetime);
-        event_add(sandbox, &event, caller);
+        sandbox = sandbox_make(control, caller, new_id, spec);
+        sandbox_accept(sandbox, caller);
         FAILPOINT("control.create.accepted");
 
         *ret_view = view_of(sandbox);

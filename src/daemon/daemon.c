@@ -476,8 +476,12 @@ static int make_control(Daemon *daemon, HutchError *err) {
 }
 
 static int add_methods(Daemon *daemon) {
-        static const char *const services[] = { "", "hutch.v1.AgentSandboxService", "hutch.v1.ExecService",
-                                                "hutch.v1.FileService", "hutch.v1.SystemService" };
+        static const char *const services[] = { "",
+                                                "hutch.v1.AgentSandboxService",
+                                                "hutch.v1.ExecService",
+                                                "hutch.v1.SandboxExecService",
+                                                "hutch.v1.FileService",
+                                                "hutch.v1.SystemService" };
         int r;
 
         daemon->methods = method_table_new();

@@ -30,6 +30,7 @@ from host import PATIENCE  # noqa: E402
 from hutch.v1 import (  # noqa: E402
     exec_pb2,
     exec_pb2_grpc,
+    sandbox_exec_pb2_grpc,
     sandbox_pb2,
     sandbox_pb2_grpc,
     state_pb2,
@@ -175,6 +176,7 @@ class Client:
     def add_stubs(self) -> None:
         self.sandboxes = sandbox_pb2_grpc.AgentSandboxServiceStub(self.channel)
         self.execs = exec_pb2_grpc.ExecServiceStub(self.channel)
+        self.one_shots = sandbox_exec_pb2_grpc.SandboxExecServiceStub(self.channel)
         self.system = system_pb2_grpc.SystemServiceStub(self.channel)
 
     def close(self) -> None:

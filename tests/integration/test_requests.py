@@ -5,19 +5,19 @@ import pytest
 from google.protobuf import duration_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
-from hutch.v1 import (
-    policy_pb2,
-    sandbox_exec_pb2,
-    sandbox_exec_pb2_grpc,
-    sandbox_pb2,
-    system_pb2,
-)
+from hutch.v1 import policy_pb2, policy_pb2_grpc, sandbox_pb2, system_pb2
 from hutchd import LIMIT, MIB, Refusal, refused, state_name, wait_until
 
 import grpc
 
 SERVICE = "/hutch.v1.AgentSandboxService/"
-SERVICES = ["hutch.v1.AgentSandboxService", "hutch.v1.ExecService", "hutch.v1.FileService", "hutch.v1.SystemService"]
+SERVICES = [
+    "hutch.v1.AgentSandboxService",
+    "hutch.v1.ExecService",
+    "hutch.v1.SandboxExecService",
+    "hutch.v1.FileService",
+    "hutch.v1.SystemService",
+]
 DAY = 86400
 
 
@@ -338,8 +338,8 @@ def test_a_sequence_that_was_never_given_out_is_refused(daemon, shared_sandbox):
 
 def test_methods_of_other_services_are_unimplemented(daemon):
     with refused("METHOD_UNIMPLEMENTED"):
-        one_shots = sandbox_exec_pb2_grpc.SandboxExecServiceStub(daemon.channel)
-        next(one_shots.Exec(sandbox_exec_pb2.ExecRequest(argv=["true"]), timeout=LIMIT))
+        policies = policy_pb2_grpc.PolicyServiceStub(daemon.channel)
+        policies.GetPolicy(policy_pb2.GetPolicyRequest(sandbox_id="any-one"), timeout=LIMIT)
     with refused("METHOD_UNIMPLEMENTED"):
         raw(daemon, "NoSuchMethod", b"")
 
