@@ -15,6 +15,7 @@ LIMIT = 60  # seconds that a command may take; each has a deadline of its own
 # How each language's driver is started, from the root of the tree. The first is who the others are compared with.
 DRIVERS = {
     "c": [BUILD / "tests/conformance/drivers/c/conformance-driver"],
+    "typescript": [ROOT / "tests/conformance/drivers/typescript/run"],
 }
 # Commands that a library has no public function for, with the reason: their cases are not for this language.
 WITHOUT: dict[str, dict[str, str]] = {

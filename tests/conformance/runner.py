@@ -147,7 +147,7 @@ class Run:
             "id": fresh,
             "folder": f"/workspace/case-{number}",
         }
-        self.transcript = Transcript({shared: "<sandbox>", fresh: "<id>", driver.language: "<language>"})
+        self.transcript = Transcript({shared: "<sandbox>", fresh: "<id>"})
 
     def variable(self, match: re.Match):
         """What a variable stands for. What is none stays as it is: scripts have variables of their own."""

@@ -58,11 +58,13 @@ VOLATILE = {
     "hutch.v1.Event": {"cursor", "sequence"},
     "hutch.v1.ExecResult": {"cpu_time", "peak_memory_bytes"},
     "hutch.v1.FileInfo": {"version", "disk_bytes"},
+    "hutch.v1.FileChange": {"file_type"},  # of what may be gone when it is looked at
     "hutch.v1.GetInfoResponse": {"sandboxes", "active_execs"},
 }
-# An exec that was just accepted may be further on already.
+# What was just accepted may be further on already; where a case knows how far, it says so.
 UNSETTLED = {"exec.create": {"state", "start_time", "stdout_bytes", "stderr_bytes"}}
-UNSETTLED["exec.cancel"] = UNSETTLED["exec.create"] | {"end_time", "result"}
+UNSETTLED["exec.cancel"] = UNSETTLED["exec.list"] = UNSETTLED["exec.create"] | {"end_time", "result"}
+UNSETTLED |= {f"sandbox.{op}": {"state", "state_time"} for op in ("create", "get", "list", "update")}
 MADE = re.compile(r"\b(sb|ex)-[a-z0-9]{20}\b")
 
 

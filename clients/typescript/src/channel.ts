@@ -33,7 +33,7 @@ export interface CallOptions {
   timeout?: DurationLike | undefined;
 }
 
-/** @internal */
+/** What a channel is made of. */
 export interface ChannelSettings {
   target: string;
   credentials: ChannelCredentials;
@@ -58,11 +58,7 @@ class TryFailed extends Error {
   }
 }
 
-/**
- * Calls to one daemon, tried again where that is right.
- *
- * @internal
- */
+/** Calls to one daemon, tried again where that is right. */
 export class Channel {
   private grpc: GrpcClient | undefined;
   private limits: ServerLimits | undefined;
@@ -107,10 +103,9 @@ export class Channel {
     request: MessageShape<I>,
     options: CallOptions = {},
   ): Promise<MessageShape<O>> {
-    const deadline = this.deadlineOf(options, this.settings.timeoutMs);
-
     fillRequestId(method, request);
     checkRequest(method.input, request);
+    const deadline = this.deadlineOf(options, this.settings.timeoutMs);
     const bytes = await this.encode(method.input, request);
     const traced = traceCall(this.settings.telemetry, this.settings.version, method, request);
     return traceEnd(traced, async () => {
@@ -147,10 +142,9 @@ export class Channel {
     request: MessageShape<I>,
     options: CallOptions = {},
   ): Promise<{ call: Call<I, O>; first: MessageShape<O> | undefined }> {
+    checkRequest(method.input, request);
     const deadline = this.deadlineOf(options);
     const ends = method.methodKind === "server_streaming";
-
-    checkRequest(method.input, request);
     await this.encode(method.input, request); // is it too large?
     return this.retry(isSafe(method), deadline, options.signal, async () => {
       const call = await this.begin(method, request, deadline, options.signal);
@@ -167,37 +161,24 @@ export class Channel {
     });
   }
 
-  /** Sends a stream of messages and gets one answer. @param open is called for each try, and once unless it may be */
+  /** Sends a stream of messages and gets one answer. It is tried again only while nothing of it was sent. */
   async upload<I extends DescMessage, O extends DescMessage>(
     method: DescMethod & { input: I; output: O },
-    open: () => AsyncIterable<MessageShape<I>>,
-    again: boolean,
+    header: MessageShape<I>,
+    rest: AsyncIterable<MessageShape<I>>,
     options: CallOptions = {},
   ): Promise<MessageShape<O>> {
+    checkRequest(method.input, header);
     const deadline = this.deadlineOf(options);
-
-    return this.retry(again, deadline, options.signal, async () => {
-      let call: Call<I, O> | undefined;
+    await this.encode(method.input, header); // is it too large?
+    return this.retry(false, deadline, options.signal, async () => {
+      const call = await this.begin(method, header, deadline, options.signal);
       try {
-        for await (const request of open()) {
-          if (!call) {
-            checkRequest(method.input, request);
-            call = await this.begin(method, request, deadline, options.signal);
-          }
-          if (!(await call.send(request))) {
-            break; // it is over, and receiving tells why
-          }
-        }
-        call?.end();
-        const response = await call?.receive();
-        if (!call || !response) {
-          throw failure("STREAM_INCOMPLETE", "the daemon never told what became of it");
-        }
-        return response;
+        return await sendAll(call, header, rest);
       } catch (error) {
-        throw call && error instanceof HutchError ? new TryFailed(error, call.sent) : error;
+        throw error instanceof HutchError ? new TryFailed(error, call.sent) : error;
       } finally {
-        call?.cancel();
+        call.cancel();
       }
     });
   }
@@ -383,7 +364,6 @@ export class Channel {
 
     return new GrpcClient(target, credentials, {
       "grpc.primary_user_agent": userAgent,
-      "grpc.enable_retries": 0, // tries are ours
       "grpc.enable_http_proxy": 0,
       "grpc.service_config_disable_resolution": 1,
       "grpc.use_local_subchannel_pool": 1, // a try that makes a connection makes a new one
@@ -442,11 +422,7 @@ export class Channel {
   }
 }
 
-/**
- * A call with any number of messages each way.
- *
- * @internal
- */
+/** A call with any number of messages each way. */
 export class Call<I extends DescMessage, O extends DescMessage> {
   private readonly received: MessageShape<O>[] = [];
   private error: HutchError | undefined;
@@ -528,6 +504,28 @@ export class Call<I extends DescMessage, O extends DescMessage> {
     }
     this.stream.resume(); // so that it ends
   }
+}
+
+/** Sends a call's messages, and waits for its answer. */
+async function sendAll<I extends DescMessage, O extends DescMessage>(
+  call: Call<I, O>,
+  header: MessageShape<I>,
+  rest: AsyncIterable<MessageShape<I>>,
+): Promise<MessageShape<O>> {
+  // Where sending fails the call is over, and receiving tells why. Of a call that is tried again, nothing is taken.
+  if (call.sent && (await call.send(header))) {
+    for await (const request of rest) {
+      if (!(await call.send(request))) {
+        break;
+      }
+    }
+  }
+  call.end();
+  const response = await call.receive();
+  if (!response) {
+    throw failure("STREAM_INCOMPLETE", "the daemon never told what became of it");
+  }
+  return response;
 }
 
 /** Runs @listener once when one of the signals is aborted. Returns what makes it listen no more. */

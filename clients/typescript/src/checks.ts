@@ -210,7 +210,7 @@ function checkMode(mode: number): void {
   }
 }
 
-function checkArgv(argv: readonly string[]): void {
+export function checkArgv(argv: readonly string[]): void {
   if (!argv[0]) {
     throw new Violated("ARGV_EMPTY", "there is no program to run");
   }

@@ -3,6 +3,7 @@
 import { randomUUID } from "node:crypto";
 import type { DescService } from "@bufbuild/protobuf";
 import { Channel, type CallOptions } from "./channel.js";
+import { checkArgument, checkArgv } from "./checks.js";
 import { findDaemon, type ConnectOptions } from "./connect.js";
 import { given, type ExecResult, type RunOptions } from "./exec.js";
 import type { Event } from "./gen/hutch/v1/event_pb.js";
@@ -14,6 +15,7 @@ import {
 } from "./gen/hutch/v1/image_pb.js";
 import {
   AgentSandboxService,
+  IdleAction,
   SandboxSchema,
   type Sandbox as SandboxMessage,
   type SandboxSpec as SandboxSpecMessage,
@@ -26,7 +28,7 @@ import { message, type Init } from "./messages.js";
 import { OneShot } from "./once.js";
 import { Sandbox } from "./sandbox.js";
 import { makeService, type Service } from "./service.js";
-import { isWhole, piecesOf, type Source } from "./source.js";
+import { piecesOf, type Source } from "./source.js";
 import { Watch, type WatchOptions } from "./watch.js";
 
 const ONE_SHOT_IDLE_TTL = "60s"; // after which the daemon removes what a client that crashed has left
@@ -145,7 +147,10 @@ export class Client implements AsyncDisposable {
   /** Creates a sandbox, runs a command in it, and deletes it, whatever happens. */
   async run(argv: readonly string[], options: OneShotOptions = {}): Promise<ExecResult> {
     const { spec = {}, ...run } = options;
-    const sandbox = await this.create({ idleTtl: ONE_SHOT_IDLE_TTL, ...spec }, { signal: run.signal });
+
+    checkArgument("spec.argv", () => checkArgv(argv));
+    const ends = { idleTtl: ONE_SHOT_IDLE_TTL, idleAction: IdleAction.DELETE };
+    const sandbox = await this.create({ ...ends, ...spec }, { signal: run.signal });
 
     try {
       return await sandbox.exec(argv, run);
@@ -246,14 +251,14 @@ export class Images {
     const { importImage } = ImageService.method;
     const { signal, timeout, ...fields } = options;
     const header = { requestId: randomUUID(), ...fields, name };
-    const messages = async function* () {
-      yield message(importImage.input, { item: { case: "header", value: header as never } });
-      for await (const data of piecesOf(source)) {
-        yield message(importImage.input, { item: { case: "data", value: data } });
+    const first = message(importImage.input, { item: { case: "header", value: header as never } });
+    const data = async function* () {
+      for await (const value of piecesOf(source)) {
+        yield message(importImage.input, { item: { case: "data", value } });
       }
     };
 
-    return given((await this.channel.upload(importImage, messages, isWhole(source), { signal, timeout })).image);
+    return given((await this.channel.upload(importImage, first, data(), { signal, timeout })).image);
   }
 
   /** Gets an image from a registry, and tells how it goes on; the image itself comes last. */

@@ -4,10 +4,9 @@ import { randomBytes, randomUUID } from "node:crypto";
 import { constants } from "node:os";
 import { Writable } from "node:stream";
 import type { Call, CallOptions, Channel } from "./channel.js";
-import { failure, HutchError } from "./errors.js";
+import { CancelledError, failure, HutchError } from "./errors.js";
 import {
   ExecService,
-  ExecSpecSchema,
   OutputStream,
   StdinMode,
   TerminalSizeSchema,
@@ -24,7 +23,7 @@ import {
 import { ExecState } from "./gen/hutch/v1/state_pb.js";
 import { message, type Init } from "./messages.js";
 import { CommandOutput, type Collected } from "./output.js";
-import type { DurationLike } from "./rules/duration.js";
+import { DURATION_MAX_MS, type DurationLike } from "./rules/duration.js";
 import { CollectedStream } from "./rules/output.js";
 import { bytesOf } from "./rules/violation.js";
 
@@ -32,6 +31,7 @@ const STDIN_BYTES = 1 << 20; // in one message
 const RESUMES_MAX = 6; // in a row that brought nothing
 const KILL_GRACE_MS = 5000; // of the daemon
 const CANCEL_TIMEOUT = "10s";
+const NEVER = new AbortController().signal;
 const EXEC_ID_LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789";
 
 const { method } = ExecService;
@@ -59,6 +59,12 @@ export type CreateExecOptions = ExecOptions & {
   stdin?: boolean | undefined;
   /** A terminal of this size instead of pipes. */
   terminal?: Init<TerminalSize> | undefined;
+};
+
+/** How a command runs that one is connected to. */
+export type StartOptions = CreateExecOptions & {
+  /** Whether it ends with its stream, also when this program or the connection is gone. Default: it goes on. */
+  bound?: boolean | undefined;
 };
 
 /** Whose output to read. */
@@ -142,7 +148,8 @@ function runTimeout(channel: Channel, spec: ExecSpec | undefined): number {
   const { timeout, killGrace } = spec ?? {};
   const ms = (duration: { seconds: bigint; nanos: number }) => Number(duration.seconds) * 1000 + duration.nanos / 1e6;
 
-  return channel.timeoutMs + (timeout ? ms(timeout) + (killGrace ? ms(killGrace) : KILL_GRACE_MS) : 0);
+  const own = timeout ? ms(timeout) + (killGrace ? ms(killGrace) : KILL_GRACE_MS) : 0;
+  return Math.min(channel.timeoutMs + own, DURATION_MAX_MS);
 }
 
 function collectedOf(bytes: Uint8Array, summary: CollectedOutput | undefined): CollectedStream {
@@ -153,14 +160,14 @@ function collectedOf(bytes: Uint8Array, summary: CollectedOutput | undefined): C
   );
 }
 
-function execSpec(argv: readonly string[], options: Omit<CreateExecOptions, "execId">): ExecSpec {
+function execSpec(argv: readonly string[], options: Omit<CreateExecOptions, "execId">): Init<ExecSpec> {
   const { stdin, ...spec } = options;
 
-  return message(ExecSpecSchema, {
+  return {
     ...spec,
     argv: [...argv],
     ...(stdin === undefined ? {} : { stdin: stdin ? StdinMode.STREAM : StdinMode.NONE }),
-  });
+  };
 }
 
 /** Starts a command that goes on by itself. */
@@ -182,14 +189,27 @@ export async function startExec(
   channel: Channel,
   sandboxId: string,
   argv: readonly string[],
-  options: CreateExecOptions = {},
+  options: StartOptions = {},
 ): Promise<ExecStream> {
-  const { signal, callTimeout, requestId = randomUUID(), execId = makeExecId(), ...spec } = options;
-  const create = message(method.createExec.input, { sandboxId, execId, requestId, spec: execSpec(argv, spec) });
-  const request = message(method.attachExec.input, { item: { case: "create", value: create } });
-  const { call, first } = await channel.connect(method.attachExec, request, { signal, timeout: callTimeout });
-
-  return new ExecStream(channel, call, attached(first), true);
+  const { signal, callTimeout, requestId, execId = makeExecId(), bound = false, ...spec } = options;
+  const create = {
+    sandboxId,
+    execId,
+    requestId: requestId ?? randomUUID(),
+    spec: execSpec(argv, spec),
+    bound,
+  };
+  const request = message(method.attachExec.input, { item: { case: "create", value: create as never } });
+  try {
+    const { call, first } = await channel.connect(method.attachExec, request, { signal, timeout: callTimeout });
+    return new ExecStream(channel, call, attached(first), signal ?? NEVER);
+  } catch (error) {
+    if (signal?.aborted) {
+      // It may have started all the same.
+      await cancelExec(channel, sandboxId, execId, { timeout: CANCEL_TIMEOUT }).catch(() => undefined);
+    }
+    throw error;
+  }
 }
 
 /** Connects to a command. */
@@ -204,7 +224,7 @@ export async function attachExec(
   const request = message(method.attachExec.input, { item: { case: "attach", value: value as never } });
   const { call, first } = await channel.connect(method.attachExec, request, { signal, timeout });
 
-  return new ExecStream(channel, call, attached(first), false);
+  return new ExecStream(channel, call, attached(first), undefined);
 }
 
 export async function getExec(
@@ -357,15 +377,16 @@ export class ExecStream extends CommandOutput<ExecMessage> implements AsyncDispo
   readonly stdin: Writable;
   private isOver = false;
 
-  /** @internal */
+  /** @internal @param signal ends a command that was started here; undefined: it was not */
   constructor(
     private readonly channel: Channel,
     private readonly call: AttachCall,
     private last: ExecMessage,
-    private readonly started: boolean,
+    private readonly abort: AbortSignal | undefined,
   ) {
     super(attachedOutput(call, (exec) => this.conclude(exec)));
     this.stdin = new StdinWritable(call);
+    abort?.addEventListener("abort", this.end);
   }
 
   get id(): string {
@@ -405,25 +426,36 @@ export class ExecStream extends CommandOutput<ExecMessage> implements AsyncDispo
     return cancelExec(this.channel, this.last.sandboxId, this.id, options);
   }
 
-  /** Lets go of the command, which goes on. */
+  /** Lets go of the command, which goes on, unless it is bound. */
   detach(): void {
     this.isOver = true;
+    this.abort?.removeEventListener("abort", this.end);
     this.call.cancel();
   }
 
   /** Ends a command that was started here, unless it has ended or was detached. */
   async [Symbol.asyncDispose](): Promise<void> {
-    const cancels = this.started && !this.isOver;
+    const cancels = this.abort !== undefined && !this.isOver;
 
     this.detach();
     if (cancels) {
-      await this.cancel({ timeout: CANCEL_TIMEOUT });
+      await this.cancel({ timeout: CANCEL_TIMEOUT }).catch((error: unknown) => {
+        if (!(error instanceof CancelledError)) {
+          throw error;
+        }
+        // The client was closed, and so cannot end anything.
+      });
     }
   }
+
+  private readonly end = (): void => {
+    this[Symbol.asyncDispose]().catch(() => undefined); // whoever reads is told that it was cancelled
+  };
 
   private conclude(exec: ExecMessage): void {
     this.last = exec;
     this.isOver = true;
+    this.abort?.removeEventListener("abort", this.end);
   }
 
   private async sendStep(item: Parameters<typeof attachStep>[0]): Promise<void> {

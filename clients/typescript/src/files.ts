@@ -12,7 +12,11 @@ import {
   type DownloadFileRequest,
   type FileChange,
   type FileInfo,
+  type ImageChange,
+  type ListChangesRequest,
+  type ListChangesResponse,
   type ListFilesRequest,
+  type ListFilesResponse,
   type MakeDirectoryRequest,
   type MoveFileRequest,
   type ReadFileRequest,
@@ -28,7 +32,7 @@ import {
 } from "./gen/hutch/v1/file_pb.js";
 import { message, type Init } from "./messages.js";
 import { bytesOf } from "./rules/violation.js";
-import { isWhole, piecesOf, type Source } from "./source.js";
+import { piecesOf, type Source } from "./source.js";
 
 const RESUMES_MAX = 6; // in a row that brought nothing
 
@@ -89,8 +93,8 @@ export class Files {
   }
 
   /**
-   * Writes a file of any size: all of it or nothing. Bytes that are given as a whole are sent again when the connection
-   * is lost; a stream cannot be, but with an `uploadId` goes on from what `uploadStat` tells.
+   * Writes a file of any size: all of it or nothing. When the connection is lost it fails; with an `uploadId` it can
+   * then go on from what `uploadStat` tells.
    */
   async upload(
     path: string,
@@ -163,6 +167,14 @@ export class Files {
     return new FileListing(this.channel, request, { signal, timeout });
   }
 
+  /** What the sandbox has otherwise than its image, below a path. */
+  changes(path: string, options: Options<ListChangesRequest, "path" | "pageToken"> = {}): ImageChanges {
+    const { signal, timeout, ...fields } = options;
+    const request = message(method.listChanges.input, { ...fields, sandboxId: this.sandboxId, path });
+
+    return new ImageChanges(this.channel, request, { signal, timeout });
+  }
+
   async makeDirectory(path: string, options: Options<MakeDirectoryRequest, "path"> = {}): Promise<FileInfo> {
     const { signal, timeout, ...fields } = options;
     const request = message(method.makeDirectory.input, { ...fields, sandboxId: this.sandboxId, path });
@@ -218,14 +230,14 @@ export class Files {
       maxSizeBytes: await this.maxSize(maxSizeBytes),
     };
     const step = (item: object) => message(upload.input as DescMessage, { item } as never);
-    const messages = async function* () {
-      yield step({ case: "header", value: header });
-      for await (const data of piecesOf(source)) {
-        yield step({ case: "data", value: data });
+    const data = async function* () {
+      for await (const value of piecesOf(source)) {
+        yield step({ case: "data", value });
       }
     };
+    const first = step({ case: "header", value: header });
 
-    return this.channel.upload(upload as DescMethod, messages, isWhole(source), { signal, timeout }) as never;
+    return this.channel.upload(upload as DescMethod, first, data(), { signal, timeout }) as never;
   }
 
   private async maxSize(asked: MaxSize["maxSizeBytes"]): Promise<bigint | number> {
@@ -233,8 +245,35 @@ export class Files {
   }
 }
 
+/** Pages of answers, one element after the other. */
+abstract class Listing<Page extends { nextPageToken: string }, Element> implements AsyncIterable<Element> {
+  /** Asks for the page of a token. */
+  protected abstract page(pageToken: string): Promise<Page>;
+  protected abstract elements(page: Page): readonly Element[];
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<Element, void, undefined> {
+    let pageToken = "";
+
+    do {
+      const page = await this.page(pageToken);
+      yield* this.elements(page);
+      pageToken = page.nextPageToken;
+    } while (pageToken !== "");
+  }
+
+  /** All of them. */
+  async toArray(): Promise<Element[]> {
+    const found: Element[] = [];
+
+    for await (const element of this) {
+      found.push(element);
+    }
+    return found;
+  }
+}
+
 /** The entries of a folder. */
-export class FileListing implements AsyncIterable<FileInfo> {
+export class FileListing extends Listing<ListFilesResponse, FileInfo> {
   private hasChanged = false;
 
   /** @internal */
@@ -242,33 +281,50 @@ export class FileListing implements AsyncIterable<FileInfo> {
     private readonly channel: Channel,
     private readonly request: ListFilesRequest,
     private readonly options: CallOptions,
-  ) {}
+  ) {
+    super();
+  }
 
   /** The folder changed meanwhile: entries may be missing, or have come twice. */
   get changed(): boolean {
     return this.hasChanged;
   }
 
-  async *[Symbol.asyncIterator](): AsyncGenerator<FileInfo, void, undefined> {
-    const request = { ...this.request };
-
-    this.hasChanged = false;
-    do {
-      const page = await this.channel.unary(method.listFiles, request, this.options);
-      this.hasChanged ||= page.changed;
-      yield* page.files;
-      request.pageToken = page.nextPageToken;
-    } while (request.pageToken !== "");
+  protected override page(pageToken: string): Promise<ListFilesResponse> {
+    return this.channel.unary(method.listFiles, { ...this.request, pageToken }, this.options);
   }
 
-  /** All of them. */
-  async toArray(): Promise<FileInfo[]> {
-    const files: FileInfo[] = [];
+  protected override elements(page: ListFilesResponse): readonly FileInfo[] {
+    this.hasChanged ||= page.changed;
+    return page.files;
+  }
+}
 
-    for await (const file of this) {
-      files.push(file);
-    }
-    return files;
+/** What a sandbox has otherwise than its image. */
+export class ImageChanges extends Listing<ListChangesResponse, ImageChange> {
+  private isIncomplete = false;
+
+  /** @internal */
+  constructor(
+    private readonly channel: Channel,
+    private readonly request: ListChangesRequest,
+    private readonly options: CallOptions,
+  ) {
+    super();
+  }
+
+  /** Something was left out: what the sandbox's user may not read, or lies too deep. */
+  get incomplete(): boolean {
+    return this.isIncomplete;
+  }
+
+  protected override page(pageToken: string): Promise<ListChangesResponse> {
+    return this.channel.unary(method.listChanges, { ...this.request, pageToken }, this.options);
+  }
+
+  protected override elements(page: ListChangesResponse): readonly ImageChange[] {
+    this.isIncomplete ||= page.incomplete;
+    return page.changes;
   }
 }
 

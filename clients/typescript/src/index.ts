@@ -40,8 +40,9 @@ export {
   type ExecOptions,
   type OutputOptions,
   type RunOptions,
+  type StartOptions,
 } from "./exec.js";
-export { Download, FileListing, Files, FileWatch, LARGEST, type FileWatchItem } from "./files.js";
+export { Download, FileListing, Files, FileWatch, ImageChanges, LARGEST, type FileWatchItem } from "./files.js";
 export type { Init } from "./messages.js";
 export { OneShot } from "./once.js";
 export { CommandOutput, type Collected } from "./output.js";
@@ -55,8 +56,8 @@ export type { Duplex, Service } from "./service.js";
 export type { Source } from "./source.js";
 export { EventType } from "./gen/hutch/v1/event_pb.js";
 export { ExecEndReason, OutputStream } from "./gen/hutch/v1/exec_pb.js";
-export { ArchiveCompression, FileChangeType, FileType } from "./gen/hutch/v1/file_pb.js";
-export { LifetimeAction } from "./gen/hutch/v1/sandbox_pb.js";
+export { ArchiveCompression, FileChangeType, FileType, ImageChangeType } from "./gen/hutch/v1/file_pb.js";
+export { IdleAction, LifetimeAction } from "./gen/hutch/v1/sandbox_pb.js";
 export { ExecState, SandboxState } from "./gen/hutch/v1/state_pb.js";
 export * as v1 from "./v1.js";
 export { VERSION } from "./version.js";

@@ -24,12 +24,15 @@ export type Init<T> = T extends Duration
             ? { [Key in keyof T]: Init<T[Key]> }
             : T;
 
-/** Makes a message. */
-export function message<Desc extends DescMessage>(schema: Desc, init: Init<MessageShape<Desc>> = {} as never) {
-  return create(schema, convertFields(schema, init as Record<string, unknown>, "") as never) as MessageShape<Desc>;
+/** Makes a message. @param above where it is in the request, for errors */
+export function message<Desc extends DescMessage>(
+  schema: Desc,
+  init: Init<MessageShape<Desc>> = {} as never,
+  above: string = "",
+): MessageShape<Desc> {
+  return create(schema, convertFields(schema, init as Record<string, unknown>, above) as never) as MessageShape<Desc>;
 }
 
-/** @param above where the message is in the request, for errors */
 function convertFields(schema: DescMessage, init: Record<string, unknown>, above: string): Record<string, unknown> {
   const made: Record<string, unknown> = {};
 

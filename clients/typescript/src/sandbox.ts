@@ -5,19 +5,21 @@ import { failure } from "./errors.js";
 import {
   attachExec,
   createExec,
+  Exec,
   getExec,
   given,
   listExecs,
   runCommand,
   startExec,
   type CreateExecOptions,
-  type Exec,
   type ExecResult,
   type ExecStream,
   type RunOptions,
+  type StartOptions,
 } from "./exec.js";
 import { Files } from "./files.js";
 import { EventType, type Event } from "./gen/hutch/v1/event_pb.js";
+import { ExecSchema } from "./gen/hutch/v1/exec_pb.js";
 import {
   AgentSandboxService,
   SandboxSpecSchema,
@@ -35,7 +37,10 @@ const WAIT_TIMEOUT = "180s";
 const { method } = AgentSandboxService;
 
 /** What can be changed of a sandbox. */
-export type SandboxUpdate = Pick<Init<SandboxSpec>, "labels" | "idleTtl" | "maxLifetime" | "lifetimeAction">;
+export type SandboxUpdate = Pick<
+  Init<SandboxSpec>,
+  "labels" | "idleTtl" | "idleAction" | "maxLifetime" | "lifetimeAction"
+>;
 
 const { PENDING, READY, PAUSED, STOPPING, STOPPED, FAILED, DELETING, DELETED } = SandboxState;
 const ENDING = [STOPPING, STOPPED, FAILED, DELETING, DELETED];
@@ -103,8 +108,11 @@ export class Sandbox implements AsyncDisposable {
     return this.exec(["sh", "-c", script], options);
   }
 
-  /** Starts a command and connects to it: output as it comes, stdin, signals; with `terminal` in a terminal. */
-  start(argv: readonly string[], options: CreateExecOptions = {}): Promise<ExecStream> {
+  /**
+   * Starts a command and connects to it: output as it comes, stdin, signals; with `terminal` in a terminal. Aborting
+   * ends it.
+   */
+  start(argv: readonly string[], options: StartOptions = {}): Promise<ExecStream> {
     return startExec(this.channel, this.id, argv, options);
   }
 
@@ -115,6 +123,11 @@ export class Sandbox implements AsyncDisposable {
 
   getExec(execId: string, options: CallOptions = {}): Promise<Exec> {
     return getExec(this.channel, this.id, execId, options);
+  }
+
+  /** The command of an id, without asking for it: `data` has nothing but the ids. */
+  execById(execId: string): Exec {
+    return new Exec(this.channel, message(ExecSchema, { id: execId, sandboxId: this.id }));
   }
 
   /** Its commands, oldest first, also those that have ended. */
@@ -166,7 +179,7 @@ export class Sandbox implements AsyncDisposable {
     const paths = names.filter((name) => changes[name] !== undefined).map((name) => SandboxSpecSchema.field[name].name);
     const request = message(method.updateSandbox.input, {
       sandboxId: this.id,
-      spec: message(SandboxSpecSchema, changes),
+      spec: changes,
       updateMask: { paths },
     });
 

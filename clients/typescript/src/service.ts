@@ -38,7 +38,7 @@ type OpenDuplex<Request, Response> = (first: Request, options?: CallOptions) => 
 /** The methods of a service of the contract, as functions. */
 export type Service<Desc extends DescService> = { readonly [Name in keyof Desc["method"]]: Stub<Desc["method"][Name]> };
 
-/** @internal */
+/** The methods of a service on a channel. */
 export function makeService<Desc extends DescService>(channel: Channel, service: Desc): Service<Desc> {
   const stubs = service.methods.map((method) => [method.localName, makeStub(channel, method)]);
 
@@ -57,16 +57,27 @@ function makeStub(channel: Channel, method: DescMethod): unknown {
         channel.stream(method, message(method.input, request), options);
     case "client_streaming":
       return (requests: AsyncIterable<Request>, options?: CallOptions) =>
-        channel.upload(method, () => messagesOf(method.input, requests), false, options);
+        uploadAll(channel, method, requests, options);
     case "bidi_streaming":
       return (first: Request, options?: CallOptions) => openDuplex(channel, method, first, options);
   }
 }
 
-async function* messagesOf(schema: DescMessage, requests: AsyncIterable<Request>) {
-  for await (const request of requests) {
-    yield message(schema, request);
-  }
+async function uploadAll(
+  channel: Channel,
+  method: DescMethod,
+  requests: AsyncIterable<Request>,
+  options: CallOptions | undefined,
+): Promise<unknown> {
+  const all = requests[Symbol.asyncIterator]();
+  const first = await all.next();
+  const rest = async function* () {
+    for (let step = await all.next(); !step.done; step = await all.next()) {
+      yield message(method.input, step.value);
+    }
+  };
+
+  return channel.upload(method, message(method.input, first.done ? {} : first.value), rest(), options);
 }
 
 async function openDuplex(

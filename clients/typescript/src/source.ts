@@ -7,11 +7,6 @@ const DATA_BYTES = 1 << 20; // in one message
 /** Bytes to send: all of them, or as they come. */
 export type Source = string | Uint8Array | AsyncIterable<Uint8Array> | Iterable<Uint8Array>;
 
-/** Whether it can be sent again. */
-export function isWhole(source: Source): boolean {
-  return typeof source === "string" || source instanceof Uint8Array;
-}
-
 /** The bytes in pieces that fit into a message. */
 export async function* piecesOf(source: Source): AsyncGenerator<Uint8Array, void, undefined> {
   const parts = typeof source === "string" ? [bytesOf(source)] : source instanceof Uint8Array ? [source] : source;

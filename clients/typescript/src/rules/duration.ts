@@ -3,6 +3,7 @@
 import { Violated } from "./violation.js";
 
 const SECONDS_MAX = 315_576_000n;
+export const DURATION_MAX_MS = Number(SECONDS_MAX) * 1000;
 const NANOS = 1_000_000_000n;
 const UNITS: ReadonlyMap<string, bigint> = new Map([
   ["d", 86_400n * NANOS],
