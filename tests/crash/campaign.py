@@ -24,6 +24,7 @@ ACTORS = 2
 LIVES = 25  # of one state folder
 # What the load does more often, to come to a failpoint soon.
 WAYS = {
+    "once": "once",
     "unknown": "create exec",
     "exec": "create exec run cancel",
     "cancel": "create cancel wait",

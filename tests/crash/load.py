@@ -11,7 +11,7 @@ import time
 import grpc
 from daemon import LIMIT, Client, KilledDaemon, Refusal, seconds, state_name
 from told import Box, Run
-from hutch.v1 import exec_pb2, sandbox_pb2
+from hutch.v1 import exec_pb2, sandbox_exec_pb2, sandbox_pb2
 
 BOXES = 3  # of one actor at a time
 LINES = "".join(f"{line}\n" for line in range(20000)).encode()
@@ -312,6 +312,41 @@ class Actor:
                 assert answer.stdout == run.stdout, f"the output of {run.id} of {box.id} is {answer.stdout!r}"
         else:
             box.runs.remove(run)
+
+    def do_once(self) -> None:
+        """A one-shot, which goes by itself; a repeated one is taken up again, or is over."""
+        token = f"{self.name}-{self.number()}"
+        box, run = Box(None), Run(token, "sleep 0.02; cat", stdout=b"input")
+        box.expires = box.may_stop = True
+        box.runs.append(run)
+        self.boxes.append(box)
+        labels = {"n": "0", "once": token}
+        request = sandbox_exec_pb2.ExecRequest(argv=run.argv, input=b"input", request_id=token, labels=labels)
+        self.ask_again_and_again(lambda: self.once(box, run, request))
+
+    def once(self, box: Box, run: Run, request) -> None:
+        data = b""
+        try:
+            for step in self.client.one_shots.Exec(request, timeout=LIMIT):
+                if step.HasField("started"):
+                    assert box.id in ("", step.started.sandbox_id), f"{box.id} is run again: {step}"
+                    box.id = step.started.sandbox_id
+                elif step.HasField("output"):
+                    data += step.output.data
+                else:
+                    assert (step.exit.exit_code, data) == (0, run.stdout) or box.may_fail, f"{box.id}: {data!r} {step}"
+        except grpc.RpcError as error:
+            told = Refusal(error)
+            self.note(f"once: {told.code} {told.reason}")
+            if told.code == "UNAVAILABLE" and not told.reason:
+                raise Gone from error
+            assert told.reason == "REQUEST_ID_REUSED" or box.may_fail, f"{box.id}: {told.reason}: {told.message}"
+        listing = sandbox_pb2.ListSandboxesRequest(selector=f"once={run.token}", states=range(1, 9))
+        [sandbox] = self.ask(self.client.sandboxes.ListSandboxes, listing, late=set()).sandboxes
+        box.hear(sandbox)
+        listing = exec_pb2.ListExecsRequest(sandbox_id=box.id)
+        [found] = self.ask(self.client.execs.ListExecs, listing, late=set()).execs
+        run.hear(box, found)
 
     def do_look(self) -> None:
         box = self.pick()
