@@ -31,6 +31,7 @@ typedef struct Run {
         Attachment *attachment;
         Deferred *deferred;
         uint64_t output_limit;
+        bool is_repeatable; /* it has a request id: who lost the connection may come back */
         char sandbox_id[ID_LEN_MAX + 1];
         char exec_id[ID_LEN_MAX + 1];
 } Run;
@@ -161,10 +162,11 @@ static void on_ended(Call *call, CallEnd how) {
         Run *run = call_user(call);
         ApiCaller caller;
 
-        (void) how;
         api_caller(run->base.api, call, &caller);
         (void) deferred_cancel(run->deferred);
-        if (!run->base.api->shut_down)
+        if (how == CALL_END_LOST && run->is_repeatable && !run->base.api->shut_down)
+                attachment_leave(run->attachment);
+        else if (!run->base.api->shut_down)
                 (void) attachment_release(run->attachment, &caller.caller);
         (void) attachment_free(run->attachment);
         api_stream_end_of_call(&run->base);
@@ -240,6 +242,7 @@ void handle_run_command(Call *call, const uint8_t *bytes, size_t len, void *cont
         }
 
         attachment_hold(run->attachment);
+        run->is_repeatable = *message->request_id != '\0';
         run->output_limit = message->output_limit_bytes > 0    ? message->output_limit_bytes
                             : api->limits.run_output_bytes > 0 ? api->limits.run_output_bytes
                                                                : UINT64_MAX;

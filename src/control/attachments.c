@@ -487,7 +487,7 @@ void attachment_hold(Attachment *attachment) {
         Exec *exec = attachment->exec;
 
         exec->n_holds += !attachment->holds;
-        exec->is_unclaimed = false;
+        exec->claim_deadline = 0;
         attachment->holds = true;
 }
 
@@ -500,6 +500,18 @@ bool attachment_release(Attachment *attachment, const Caller *caller) {
         if (is_last && exec->record.bound && !exec->is_gone)
                 exec_cancel(exec, exec->record.spec->kill_grace, caller);
         return is_last;
+}
+
+void attachment_leave(Attachment *attachment) {
+        Exec *exec = attachment->exec;
+
+        exec->n_holds -= attachment->holds;
+        attachment->holds = false;
+        if (exec->n_holds > 0 || !exec->record.bound || exec->is_gone)
+                return;
+
+        exec_await_claim(exec, exec->sandbox->control->options.repeat_time);
+        sandbox_arm(exec->sandbox);
 }
 
 void exec_detach(Exec *exec) {

@@ -24,6 +24,7 @@
 #define RETRY_PAUSE NSEC_PER_SEC
 #define LINGER_MSEC 5 /* that a change which nobody waits for does, for others to be made durable with */
 #define CLAIM_TIME (60 * NSEC_PER_SEC)
+#define REPEAT_TIME (15 * NSEC_PER_SEC)
 
 const ControlLimits control_limits_default = {
         .sandboxes_per_caller = 1000,
@@ -383,6 +384,8 @@ int control_new(uv_loop_t *loop, const ControlOptions *options, Control **ret_co
         control->options = *options;
         if (options->claim_time == 0)
                 control->options.claim_time = CLAIM_TIME;
+        if (options->repeat_time == 0)
+                control->options.repeat_time = REPEAT_TIME;
         control->touched_end = &control->touched;
         control->durables_end = &control->durables;
         control->notify_end = &control->notify;

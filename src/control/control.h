@@ -76,6 +76,8 @@ typedef struct ControlOptions {
         const char *boot_id;     /* which start of the machine this is; NULL: as the kernel says */
         /* How long after a restart what a call ran waits for its caller to attach again; 0: a minute. */
         uint64_t claim_time;
+        /* The same after a lost connection; 0: 15 s, in which a client makes all its tries. */
+        uint64_t repeat_time;
 } ControlOptions;
 
 /* Reads everything from the store and begins to recover it: what was under way goes on. @options' things outlive it. */
@@ -224,6 +226,10 @@ int attachment_seek_tail(Attachment *attachment, uint64_t lines, HutchError *err
  * holds it leaves it to be held by somebody else, as after a restart. */
 void attachment_hold(Attachment *attachment) __attribute__((nonnull));
 bool attachment_release(Attachment *attachment, const Caller *caller) __attribute__((nonnull));
+
+/* The same, but it is cancelled only when nobody holds it again for the control's repeat_time: the caller has lost the
+ * connection, and may come back. */
+void attachment_leave(Attachment *attachment) __attribute__((nonnull));
 
 /* Lets go of it. The exec goes on. */
 Attachment *attachment_free(Attachment *attachment);

@@ -33,11 +33,14 @@ struct Exec {
         bool is_gone;      /* only its attachments know it */
         bool start_asked;  /* of the runtime */
         bool cancel_asked;
-        bool is_followed;  /* its output, for attachments */
-        bool is_unclaimed; /* it is bound to a call that a former daemon answered */
+        bool is_followed; /* its output, for attachments */
         Exec *next_changed;
         Attachment *attachments;
         uint32_t n_holds; /* attachments that keep it from being cancelled, if it is bound */
+
+        /* It is bound to a call whose caller or daemon is gone: when it is cancelled unless somebody holds it again. 0:
+         * it is not so. */
+        uint64_t claim_deadline;
 };
 
 /* What the runtime was asked and has not answered. */
@@ -93,7 +96,7 @@ struct Sandbox {
         /* By the clock that does not jump; UINT64_MAX: never. */
         uint64_t idle_deadline;
         uint64_t lifetime_deadline;
-        uint64_t unclaimed_deadline;
+        uint64_t unclaimed_deadline; /* the first of its execs' */
         uint64_t retry_deadline;
         uint64_t not_before; /* a pause after something failed; @retry_deadline is its end */
         uint64_t deadline;   /* the next of all */
@@ -275,6 +278,8 @@ void sandbox_update_idle(Sandbox *sandbox); /* whether it is in use has perhaps 
 void sandbox_count_file_call(Sandbox *sandbox, int sign);
 void sandbox_arm(Sandbox *sandbox);
 void sandbox_disarm(Sandbox *sandbox);
+/* Has it cancelled after @time, unless somebody holds it by then. The sandbox is to be armed afterwards. */
+void exec_await_claim(Exec *exec, uint64_t time);
 void sandbox_init_times(Sandbox *sandbox, uint64_t lifetime_left);
 uint64_t sandbox_lifetime_left(const Sandbox *sandbox, uint64_t now);
 uint64_t deadline_after(uint64_t now, uint64_t duration);

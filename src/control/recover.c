@@ -62,8 +62,7 @@ static int load_exec(const ExecRecord *record, const StoredSpec *stored, void *u
         exec = exec_new(sandbox, record, spec);
         exec_insert(exec);
         if (record->bound) {
-                exec->is_unclaimed = true;
-                sandbox->unclaimed_deadline = clock_monotonic_ns() + loader->control->options.claim_time;
+                exec_await_claim(exec, loader->control->options.claim_time);
         }
         return 0;
 }

@@ -190,14 +190,28 @@ static void end_idle(Sandbox *sandbox) {
         FAILPOINT("control.timer.idle");
 }
 
-/* What a call ran that a former daemon answered, and that nobody came back to. */
-static void end_unclaimed(Sandbox *sandbox) {
+void exec_await_claim(Exec *exec, uint64_t time) {
+        Sandbox *sandbox = exec->sandbox;
+
+        exec->claim_deadline = clock_monotonic_ns() + time;
+        if (exec->claim_deadline < sandbox->unclaimed_deadline)
+                sandbox->unclaimed_deadline = exec->claim_deadline;
+}
+
+/* What a call ran, and nobody came back to in time. */
+static void end_unclaimed(Sandbox *sandbox, uint64_t now) {
+        sandbox->unclaimed_deadline = UINT64_MAX;
         for (size_t i = sandbox->n_execs; i > 0; i--) {
                 Exec *exec = sandbox->execs[i - 1];
 
-                if (exec->is_unclaimed && exec_is_active(exec))
+                if (exec->claim_deadline > now && exec->claim_deadline < sandbox->unclaimed_deadline)
+                        sandbox->unclaimed_deadline = exec->claim_deadline;
+                if (exec->claim_deadline == 0 || exec->claim_deadline > now)
+                        continue;
+
+                exec->claim_deadline = 0;
+                if (exec_is_active(exec))
                         exec_cancel(exec, exec->record.spec->kill_grace, NULL);
-                exec->is_unclaimed = false;
         }
         FAILPOINT("control.timer.unclaimed");
 }
@@ -207,10 +221,8 @@ static void time_passed(Sandbox *sandbox, uint64_t now) {
                 sandbox->retry_deadline = UINT64_MAX;
                 sandbox_touch(sandbox);
         }
-        if (sandbox->unclaimed_deadline <= now) {
-                sandbox->unclaimed_deadline = UINT64_MAX;
-                end_unclaimed(sandbox);
-        }
+        if (sandbox->unclaimed_deadline <= now)
+                end_unclaimed(sandbox, now);
         if (sandbox->lifetime_deadline <= now)
                 end_lifetime(sandbox);
         if (sandbox->n_file_calls > 0)

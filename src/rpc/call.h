@@ -36,7 +36,8 @@ typedef struct Peer Peer;
 /* Why a call ended. */
 typedef enum CallEnd {
         CALL_END_FINISHED,  /* its status was handed to the transport */
-        CALL_END_CANCELLED, /* the peer cancelled it, or is gone */
+        CALL_END_CANCELLED, /* the peer cancelled it */
+        CALL_END_LOST,      /* the connection is gone; the peer may be, too */
         CALL_END_DEADLINE,  /* its deadline passed; the peer was told */
 } CallEnd;
 

@@ -355,7 +355,8 @@ static void tell_end(Call *call, CallEnd how) {
                 call->events->ended(call, how);
         while (call->n_begun > 0) {
                 const Interceptor *interceptor = &handlers->interceptors[--call->n_begun];
-                StatusCode status = how == CALL_END_CANCELLED ? STATUS_CANCELLED : call->status;
+                bool by_peer = how == CALL_END_CANCELLED || how == CALL_END_LOST;
+                StatusCode status = by_peer ? STATUS_CANCELLED : call->status;
 
                 if (interceptor->end)
                         interceptor->end(call, status, how, interceptor->context);
@@ -503,8 +504,10 @@ static void call_dispatch(Stream *stream) {
         Call *call = call_of(stream);
 
         if (stream->closed) {
-                tell_end(call, call->finished && stream->close_code == NGHTTP2_NO_ERROR ? CALL_END_FINISHED
-                                                                                        : CALL_END_CANCELLED);
+                if (call->finished && stream->close_code == NGHTTP2_NO_ERROR)
+                        tell_end(call, CALL_END_FINISHED);
+                else
+                        tell_end(call, stream->lost ? CALL_END_LOST : CALL_END_CANCELLED);
                 call_free(call);
                 return;
         }

@@ -462,7 +462,7 @@ void session_done(Session *session) {
                 Stream *stream = session->streams;
 
                 if (!stream->closed) {
-                        stream->closed = true;
+                        stream->closed = stream->lost = true;
                         stream->close_code = NGHTTP2_INTERNAL_ERROR;
                 }
                 session->dead = true;

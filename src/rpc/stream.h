@@ -45,6 +45,7 @@ struct Stream {
         size_t header_list; /* bytes of the header block being received */
 
         bool closed; /* HTTP/2 is done with it */
+        bool lost;   /* closed, because the connection is */
         uint32_t close_code;
 
         uint64_t deadline;     /* UINT64_MAX: none */

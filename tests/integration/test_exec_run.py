@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """RunCommand: a command that ends with its call, and its bounded output."""
 
+import contextlib
 import json
 import random
+import select
+import socket
+import threading
 import time
+from pathlib import Path
 
 import grpc
 import pytest
 from hutch.v1 import exec_pb2
-from hutchd import LIMIT, ROOT, exec_state, refused, seconds, state_name, wait_until
+from hutchd import LIMIT, ROOT, Client, exec_state, refused, seconds, state_name, wait_until
 
 MIB = 1 << 20
 SHARED = [
@@ -25,9 +30,11 @@ def run(daemon, sandbox_id: str, *argv: str, timeout: float = LIMIT, limit: int 
     return daemon.execs.RunCommand(request, timeout=timeout)
 
 
-def begin(daemon, sandbox_id: str, *argv: str, timeout: float = LIMIT, **spec):
+def begin(daemon, sandbox_id: str, *argv: str, timeout: float = LIMIT, request_id: str = "", **spec):
     """The call of a command that is surely running, and its exec."""
-    request = exec_pb2.RunCommandRequest(sandbox_id=sandbox_id, spec=exec_pb2.ExecSpec(argv=argv, **spec))
+    request = exec_pb2.RunCommandRequest(
+        sandbox_id=sandbox_id, spec=exec_pb2.ExecSpec(argv=argv, **spec), request_id=request_id
+    )
     call = daemon.execs.RunCommand.future(request, timeout=timeout)
     made = wait_until(lambda: running(daemon, sandbox_id))
     return call, made[-1].id
@@ -148,12 +155,74 @@ def test_a_cancelled_call_kills_the_command(daemon, sandbox):
     assert_nothing_runs(daemon, sandbox)
 
 
-def test_a_broken_connection_kills_the_command(daemon, sandbox):
-    client = daemon.client()
-    _, made = begin(client, sandbox, "sleep", "1000")
-    client.close()
+@pytest.fixture(name="relay")
+def start_relay(daemon, tmp_path):
+    """Carries one connection to the daemon, until it is cut: relay.client() and relay.cut()."""
+    relay = Relay(tmp_path / "relay.sock", daemon.socket)
+    yield relay
+    relay.end()
+
+
+class Relay:
+    def __init__(self, path: Path, target: Path):
+        self.path, self.target = path, target
+        self.clients: list[Client] = []
+        self.sockets = [socket.socket(socket.AF_UNIX) for _ in range(2)]
+        self.sockets[0].bind(str(path))
+        self.sockets[0].listen()
+        threading.Thread(target=self.carry, daemon=True).start()
+
+    def client(self) -> Client:
+        self.clients.append(Client(self.path))
+        return self.clients[-1]
+
+    def carry(self) -> None:
+        self.sockets.append(self.sockets[0].accept()[0])
+        self.sockets[0].close()  # nobody can come back this way
+        daemon, client = self.sockets[1:]
+        daemon.connect(str(self.target))
+        with contextlib.suppress(OSError):
+            while ready := select.select([daemon, client], [], [], LIMIT)[0]:
+                for one in ready:
+                    (client if one is daemon else daemon).sendall(one.recv(65536))
+
+    def cut(self) -> None:
+        for one in self.sockets[1:]:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
+    def end(self) -> None:
+        self.cut()
+        for client in self.clients:
+            client.close()
+
+
+@pytest.mark.rules("EXEC-016")
+def test_a_broken_connection_kills_the_command(daemon, sandbox, relay):
+    call, made = begin(relay.client(), sandbox, "sleep", "1000")
+    relay.cut()
+    assert call.code() == grpc.StatusCode.UNAVAILABLE
     assert state_name(daemon.wait_exec(sandbox, made)) == "CANCELLED"
     assert_nothing_runs(daemon, sandbox)
+
+
+@pytest.mark.rules("EXEC-016")
+def test_a_command_with_a_request_id_outlives_its_connection_for_a_while(daemon, sandbox, relay):
+    script = "echo once >> ran; sleep 1; cat ran"
+    call, _ = begin(relay.client(), sandbox, "sh", "-c", script, request_id="lost-and-found")
+    relay.cut()
+    assert call.code() == grpc.StatusCode.UNAVAILABLE
+    request = exec_pb2.RunCommandRequest(sandbox_id=sandbox, request_id="lost-and-found")
+    request.spec.argv.extend(["sh", "-c", script])
+    answer = daemon.execs.RunCommand(request, timeout=LIMIT)
+    assert (state_name(answer.exec), answer.stdout) == ("EXITED", b"once\n")
+
+
+@pytest.mark.rules("EXEC-016")
+def test_a_command_with_a_request_id_ends_with_its_cancelled_call(daemon, sandbox):
+    call, made = begin(daemon, sandbox, "sleep", "1000", request_id="cancelled-for-good")
+    call.cancel()
+    assert state_name(daemon.wait_exec(sandbox, made)) == "CANCELLED"
 
 
 def test_a_killed_command_gets_its_grace(daemon, sandbox):

@@ -320,7 +320,7 @@ static void on_file_half_closed(Call *call) {
 
 static void on_file_ended(Call *call, CallEnd how) {
         (void) call;
-        if (how == CALL_END_CANCELLED)
+        if (how == CALL_END_CANCELLED || how == CALL_END_LOST)
                 (void) fprintf(stderr, "file work cancelled\n");
 }
 

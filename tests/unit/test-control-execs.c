@@ -777,6 +777,37 @@ static void what_a_lost_call_ran_is_ended_unless_claimed(void **state) {
         (void) attachment_free(reader.attachment);
 }
 
+static void what_was_left_is_ended_unless_held_again(void **state) {
+        Fixture *f = *state;
+        Attached held = {}, left = {}, again = {};
+
+        f->options.repeat_time = 100 * NSEC_PER_MSEC;
+        fixture_restart(f);
+        bring_to(f, "sb-one", SANDBOX_READY);
+        assert_int_equal(create_as(f, &alice, "held", NULL, "true", true, NULL), 0);
+        assert_int_equal(create_as(f, &alice, "left", NULL, "true", true, NULL), 0);
+        fixture_turn(f);
+        assert_int_equal(attach(f, "held", true, 0, &held), 0);
+        assert_int_equal(attach(f, "left", true, 0, &left), 0);
+        attachment_hold(held.attachment);
+        attachment_hold(left.attachment);
+        attachment_leave(held.attachment);
+        attachment_leave(left.attachment);
+        fixture_turn(f);
+        assert_exec_state(f, "sb-one", "left", "RUNNING");
+        assert_int_equal(attach(f, "held", true, 0, &again), 0);
+        attachment_hold(again.attachment);
+        fixture_wait(f, 200);
+        assert_exec_state(f, "sb-one", "held", "RUNNING");
+        assert_exec_state(f, "sb-one", "left", "CANCELLED");
+        attachment_release(again.attachment, &alice);
+        fixture_turn(f);
+        assert_exec_state(f, "sb-one", "held", "CANCELLED");
+        (void) attachment_free(held.attachment);
+        (void) attachment_free(left.attachment);
+        (void) attachment_free(again.attachment);
+}
+
 static void what_is_bound_ends_when_the_last_who_holds_it_releases_it(void **state) {
         Fixture *f = *state;
         Attached a = {}, b = {}, reader = {};
@@ -844,6 +875,7 @@ int main(void) {
                 test(an_attachment_outlives_its_sandbox),
                 test(output_of_what_was_lost_is_counted),
                 test(what_a_lost_call_ran_is_ended_unless_claimed),
+                test(what_was_left_is_ended_unless_held_again),
                 test(what_is_bound_ends_when_the_last_who_holds_it_releases_it),
         };
 

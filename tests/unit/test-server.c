@@ -600,7 +600,7 @@ static void calls_of_a_peer_that_vanished_hear_of_it(void **state) {
         RUN_UNTIL(f, f->call);
         drop_client(f, client);
         RUN_UNTIL(f, f->n_ended == 1);
-        assert_int_equal(f->how, CALL_END_CANCELLED);
+        assert_int_equal(f->how, CALL_END_LOST);
         RUN_UNTIL(f, server_stats(f->server).connections == 0);
         assert_int_equal(server_stats(f->server).streams, 0);
         assert_int_equal(f->n_failures, 0);
@@ -664,7 +664,7 @@ static void a_drain_ends_at_its_deadline(void **state) {
         RUN_UNTIL(f, f->call);
         server_drain(f->server, 50 * NSEC_PER_MSEC, on_drained, f);
         RUN_UNTIL(f, f->drained);
-        assert_int_equal(f->how, CALL_END_CANCELLED);
+        assert_int_equal(f->how, CALL_END_LOST);
         RUN_UNTIL(f, client->gone);
 }
 

@@ -633,7 +633,7 @@ static void vanished_peer_ends_every_call(void **state) {
 
         pair->server = server_session_free(pair->server);
         assert_int_equal(pair->n_ended, 1);
-        assert_int_equal(pair->how, CALL_END_CANCELLED);
+        assert_int_equal(pair->how, CALL_END_LOST);
 }
 
 static void lost_connection_ends_calls_whose_answers_nobody_read(void **state) {

@@ -58,7 +58,8 @@ type ExecServiceClient interface {
 	// Reads an exec's output from given offsets, while it runs or afterwards.
 	ReadExecOutput(ctx context.Context, in *ReadExecOutputRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadExecOutputResponse], error)
 	// Runs a command to its end and answers with its output, bounded. When the call is cancelled or its deadline passes,
-	// the command is killed. For short commands; use CreateExec for others.
+	// the command is killed; when the connection is lost, too, unless the call has a request id and is repeated within
+	// 15 s. For short commands; use CreateExec for others.
 	RunCommand(ctx context.Context, in *RunCommandRequest, opts ...grpc.CallOption) (*RunCommandResponse, error)
 }
 
@@ -174,7 +175,8 @@ type ExecServiceServer interface {
 	// Reads an exec's output from given offsets, while it runs or afterwards.
 	ReadExecOutput(*ReadExecOutputRequest, grpc.ServerStreamingServer[ReadExecOutputResponse]) error
 	// Runs a command to its end and answers with its output, bounded. When the call is cancelled or its deadline passes,
-	// the command is killed. For short commands; use CreateExec for others.
+	// the command is killed; when the connection is lost, too, unless the call has a request id and is repeated within
+	// 15 s. For short commands; use CreateExec for others.
 	RunCommand(context.Context, *RunCommandRequest) (*RunCommandResponse, error)
 	mustEmbedUnimplementedExecServiceServer()
 }

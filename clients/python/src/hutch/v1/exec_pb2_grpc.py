@@ -124,7 +124,8 @@ class ExecServiceServicer(object):
 
     def RunCommand(self, request, context):
         """Runs a command to its end and answers with its output, bounded. When the call is cancelled or its deadline passes,
-        the command is killed. For short commands; use CreateExec for others.
+        the command is killed; when the connection is lost, too, unless the call has a request id and is repeated within
+        15 s. For short commands; use CreateExec for others.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

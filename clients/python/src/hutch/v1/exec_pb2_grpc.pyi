@@ -59,7 +59,8 @@ class ExecServiceStub:
     """Reads an exec's output from given offsets, while it runs or afterwards."""
     RunCommand: _grpc.UnaryUnaryMultiCallable[_exec_pb2.RunCommandRequest, _exec_pb2.RunCommandResponse]
     """Runs a command to its end and answers with its output, bounded. When the call is cancelled or its deadline passes,
-    the command is killed. For short commands; use CreateExec for others.
+    the command is killed; when the connection is lost, too, unless the call has a request id and is repeated within
+    15 s. For short commands; use CreateExec for others.
     """
 
 @_typing.type_check_only
@@ -86,7 +87,8 @@ class ExecServiceAsyncStub(ExecServiceStub):
     """Reads an exec's output from given offsets, while it runs or afterwards."""
     RunCommand: _aio.UnaryUnaryMultiCallable[_exec_pb2.RunCommandRequest, _exec_pb2.RunCommandResponse]  # type: ignore[assignment]
     """Runs a command to its end and answers with its output, bounded. When the call is cancelled or its deadline passes,
-    the command is killed. For short commands; use CreateExec for others.
+    the command is killed; when the connection is lost, too, unless the call has a request id and is repeated within
+    15 s. For short commands; use CreateExec for others.
     """
 
 class ExecServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -152,7 +154,8 @@ class ExecServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_exec_pb2.RunCommandResponse, _abc.Awaitable[_exec_pb2.RunCommandResponse]]:
         """Runs a command to its end and answers with its output, bounded. When the call is cancelled or its deadline passes,
-        the command is killed. For short commands; use CreateExec for others.
+        the command is killed; when the connection is lost, too, unless the call has a request id and is repeated within
+        15 s. For short commands; use CreateExec for others.
         """
 
 def add_ExecServiceServicer_to_server(servicer: ExecServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -1269,7 +1269,8 @@ export const ExecService: GenService<{
   },
   /**
    * Runs a command to its end and answers with its output, bounded. When the call is cancelled or its deadline passes,
-   * the command is killed. For short commands; use CreateExec for others.
+   * the command is killed; when the connection is lost, too, unless the call has a request id and is repeated within
+   * 15 s. For short commands; use CreateExec for others.
    *
    * @generated from rpc hutch.v1.ExecService.RunCommand
    */
