@@ -41,8 +41,10 @@ static int read_file(Tokens *tokens, HutchError *err) {
         /* Before it is read: if it changes meanwhile it is read once more. */
         tokens->seen = look(tokens);
         r = token_file_read(&file, tokens->path, err);
-        if (r < 0)
+        if (r < 0 && r != -ENOENT)
                 return r;
+        if (r < 0 && err)
+                error_clear(err);
 
         token_file_clear(&tokens->file);
         tokens->file = file;
@@ -55,11 +57,9 @@ int tokens_open(const char *path, Tokens **ret_tokens, HutchError *err) {
 
         tokens->path = xstrdup(path);
         r = read_file(tokens, err);
-        if (r < 0 && r != -ENOENT)
+        if (r < 0)
                 return r;
 
-        if (r < 0 && err)
-                error_clear(err);
         *ret_tokens = TAKE_PTR(tokens);
         return 0;
 }

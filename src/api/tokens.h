@@ -12,7 +12,7 @@
 
 typedef struct Tokens Tokens;
 
-/* Reads the file. One that is not there has no tokens. */
+/* Reads the file. One that is not there, or not any more, has no tokens. */
 int tokens_open(const char *path, Tokens **ret_tokens, HutchError *err) __attribute__((nonnull(1, 2)));
 Tokens *tokens_free(Tokens *tokens);
 DEFINE_CLEANUP(Tokens *, tokens_free);

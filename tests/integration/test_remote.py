@@ -397,6 +397,16 @@ def test_a_bad_new_file_of_tokens_leaves_the_old(make_remote):
         client.info()
 
 
+def test_a_file_of_tokens_that_is_gone_has_none(make_remote):
+    daemon = make_remote()
+    daemon.begin()
+    client = daemon.remote(daemon.tokens.add("ci"))
+    assert client.info().caller == "token:ci"
+    daemon.tokens.path.unlink()
+    with refused("CREDENTIALS_INVALID"):
+        client.info()
+
+
 def test_tokens_are_read_again_on_sighup(make_remote):
     daemon = make_remote()
     daemon.tokens.add("ci", expires=FAR)
