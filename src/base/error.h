@@ -41,7 +41,7 @@ typedef enum StatusCode {
 /* A fact that belongs to an error, for programs: the limit that was hit, the state that something is in. */
 typedef struct ErrorPair {
         char key[16];
-        char value[48]; /* a longer one is cut, between characters */
+        char value[256]; /* a longer one is cut, between characters */
 } ErrorPair;
 
 typedef struct HutchError {

@@ -8,6 +8,16 @@
 
 #include "base/utf8.h"
 
+static bool refuses_absolute_links;
+
+void file_archive_refuse_absolute_links(void) {
+        refuses_absolute_links = true;
+}
+
+bool file_archive_refuses_absolute_links(void) {
+        return refuses_absolute_links;
+}
+
 void file_archive_add_entry(HutchError *err, const char *text) {
         size_t len = strlen(text), max = sizeof(((ErrorPair *) 0)->value) - 1;
         if (len > max)

@@ -1,9 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include <stdbool.h>
+
 #include "base/error.h"
 
 /* What packing and unpacking share: see UploadArchive and DownloadArchive of file-methods.h. */
+
+/* Has links to absolute paths outside of the folder be refused, too: where what is unpacked is not read from the root
+ * of a sandbox. */
+void file_archive_refuse_absolute_links(void);
+bool file_archive_refuses_absolute_links(void);
 
 /* Adds the pair "entry" to an error that is set, if there is room: the beginning of @text, which is UTF-8. */
 void file_archive_add_entry(HutchError *err, const char *text) __attribute__((nonnull(2)));

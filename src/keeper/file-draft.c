@@ -4,20 +4,25 @@
 
 #include "keeper/file-draft.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/file.h>
 #include <sys/fsuid.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
+#include "base/strings.h"
 
 #define DRAFT_MODE 0600
 #define NAMES_MAX 16 /* tries */
+#define COLLECT_INTERVAL (60 * NSEC_PER_SEC)
 
 static int make_name(char name[static FILE_DRAFT_NAME_SIZE]) {
         uint64_t random[2];
@@ -33,25 +38,6 @@ static int make_file(int folder, const char *name) {
         return fd < 0 ? -errno : fd;
 }
 
-int file_draft_open(FileDraft *draft, int folder) {
-        FileDraft new = { .folder = folder };
-        new.fd = openat(folder, ".", O_RDWR | O_TMPFILE | O_CLOEXEC, DRAFT_MODE);
-        if (new.fd < 0 && errno != EOPNOTSUPP && errno != EISDIR)
-                return -errno;
-        for (int i = 0; i < NAMES_MAX && new.fd < 0; i++) {
-                int r = make_name(new.name);
-                if (r < 0)
-                        return r;
-                new.fd = make_file(folder, new.name);
-                if (new.fd < 0 && new.fd != -EEXIST)
-                        return new.fd;
-        }
-        if (new.fd < 0)
-                return new.fd;
-        *draft = new;
-        return 0;
-}
-
 /* Whether nobody else can have put it there, nor sees it under another name. */
 static int check_own(int fd) {
         struct stat st;
@@ -60,6 +46,70 @@ static int check_own(int fd) {
         bool is_own = S_ISREG(st.st_mode) && st.st_nlink == 1 && st.st_uid == (uid_t) setfsuid((uid_t) -1) &&
                       (st.st_mode & 07777) == DRAFT_MODE;
         return is_own ? 0 : -EPERM;
+}
+
+static void collect_one(int folder, const char *name) {
+        _cleanup_close_ int fd = openat(folder, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+        if (fd >= 0 && check_own(fd) >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
+                (void) unlinkat(folder, name, 0);
+}
+
+void file_draft_collect(int folder) {
+        int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+        if (!dir) {
+                fd_close(fd);
+                return;
+        }
+        for (const struct dirent *entry; (entry = readdir(dir));)
+                if (str_has_prefix(entry->d_name, FILE_DRAFT_PREFIX))
+                        collect_one(folder, entry->d_name);
+        (void) closedir(dir);
+}
+
+/* Collects now and then: a folder may be large. */
+static void collect_sometimes(int folder) {
+        static uint64_t next;
+        uint64_t now = clock_monotonic_ns();
+        if (now < next)
+                return;
+        next = now + COLLECT_INTERVAL;
+        file_draft_collect(folder);
+}
+
+/* Makes a draft with a random name, which is locked: -EEXIST: somebody else has it. */
+static int make_locked(int folder, const char *name) {
+        struct stat st;
+        _cleanup_close_ int fd = make_file(folder, name);
+        if (fd < 0)
+                return fd;
+        /* Where nothing can be locked nothing is collected. */
+        if (flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
+                return -EEXIST;
+        if (fstat(fd, &st) < 0)
+                return -errno;
+        return st.st_nlink > 0 ? TAKE_FD(fd) : -EEXIST;
+}
+
+int file_draft_open(FileDraft *draft, int folder) {
+        FileDraft new = { .folder = folder };
+        new.fd = openat(folder, ".", O_RDWR | O_TMPFILE | O_CLOEXEC, DRAFT_MODE);
+        if (new.fd < 0 && errno != EOPNOTSUPP && errno != EISDIR)
+                return -errno;
+        if (new.fd < 0)
+                collect_sometimes(folder);
+        for (int i = 0; i < NAMES_MAX && new.fd < 0; i++) {
+                int r = make_name(new.name);
+                if (r < 0)
+                        return r;
+                new.fd = make_locked(folder, new.name);
+                if (new.fd < 0 && new.fd != -EEXIST)
+                        return new.fd;
+        }
+        if (new.fd < 0)
+                return new.fd;
+        *draft = new;
+        return 0;
 }
 
 int file_draft_open_named(FileDraft *draft, int folder, const char *name, bool is_new) {
@@ -96,6 +146,7 @@ static int place(FileDraft *draft, const char *name, bool replace) {
         if (!*draft->name) {
                 char temporary[FILE_DRAFT_NAME_SIZE];
                 int r = make_name(temporary);
+                (void) flock(draft->fd, LOCK_EX | LOCK_NB);
                 if (r >= 0)
                         r = link_draft(draft, temporary);
                 if (r < 0)

@@ -12,7 +12,8 @@
  *         r = file_draft_commit(&draft, "name", 0644, false);
  *
  * Where the file system can, a draft has no name, and nothing is left of it whatever happens. Else, and for a moment
- * while it replaces something, it has one that begins with FILE_DRAFT_PREFIX. */
+ * while it replaces something, it has one that begins with FILE_DRAFT_PREFIX, and is locked. Where a draft has to have
+ * a name, those in its folder that nobody works on any more are removed before: whoever made them was killed. */
 
 #define FILE_DRAFT_PREFIX ".hutch-tmp-"
 #define FILE_DRAFT_NAME_SIZE 80
@@ -27,6 +28,10 @@ typedef struct FileDraft {
 
 /* A new one in @folder, which must stay open. */
 int file_draft_open(FileDraft *draft, int folder) __attribute__((nonnull));
+
+/* Removes drafts in @folder that nobody works on any more, if this user made them; not those with a name of their
+ * own. */
+void file_draft_collect(int folder);
 
 /* One with a name of its own, which is removed with the draft: new when @is_new, whatever had that name before; else
  * what was kept of it. -ENOENT; -EPERM: what has that name was not made by this user as a draft. */

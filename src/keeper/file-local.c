@@ -18,6 +18,7 @@
 
 #include "base/fd.h"
 #include "contract/hutch/v1/file.pb-c.h"
+#include "keeper/file-archive.h"
 #include "keeper/file-frames.h"
 #include "keeper/file-methods.h"
 #include "keeper/file-path.h"
@@ -54,6 +55,7 @@ static int worker_start(Worker *worker) {
                 (void) close(pair[0]);
                 (void) umask(0);
                 file_root_set(root, "/");
+                file_archive_refuse_absolute_links();
                 file_worker_serve(pair[1]);
                 _exit(0);
         }

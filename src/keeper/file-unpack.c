@@ -214,11 +214,14 @@ static const char *last_component(const char *path) {
         return slash ? slash + 1 : path;
 }
 
-/* Whether a link at @path to @target stays within the folder @top, as far as names tell. */
+/* Whether a link at @path to @target stays within the folder @top, as far as names tell. An absolute one is read from
+ * the sandbox's root, out of which it cannot lead. */
 static bool link_stays(const char *path, const char *target, const char *top) {
         size_t depth = 0, top_len = strlen(top);
         while (top_len > 0 && top[top_len - 1] == '/')
                 top_len--;
+        if (*target == '/' && !file_archive_refuses_absolute_links())
+                return true;
         if (*target == '/') {
                 if (strncmp(target, top, top_len) != 0 || (target[top_len] != '/' && target[top_len] != '\0'))
                         return false;

@@ -4,8 +4,10 @@
  * (file-draft.c). */
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -23,6 +25,8 @@
 #define NEW_MODE 0644
 #define MODE_MASK 0777
 #define DATA_FIELD 2 /* of UploadFileRequest */
+#define LOCK_TRIES 200
+#define LOCK_PAUSE_USEC 10000
 
 /* A place where a file is to stand. */
 typedef struct Target {
@@ -71,10 +75,33 @@ static int target_open(Target *target, const char *path, bool make_parents, Hutc
         return r < 0 ? r : target_check(target, err);
 }
 
+/* Keeps others that expect a version out of the folder until @ret_lock is closed: of those who expect the same, one is
+ * the first. Whoever holds it inside is not waited for for ever. */
+static int target_lock(const Target *target, int *ret_lock, HutchError *err) {
+        const FilePlace *place = &target->place;
+        if (!*target->expected_version)
+                return 0;
+        _cleanup_close_ int lock = openat(place->folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (lock < 0)
+                return file_fail(err, -errno, "write", place->path);
+        for (int i = 0; flock(lock, LOCK_EX | LOCK_NB) < 0; i++) {
+                if (errno != EWOULDBLOCK && errno != EINTR)
+                        return file_fail(err, -errno, "write", place->path);
+                if (i == LOCK_TRIES)
+                        return file_fail(err, -EBUSY, "write", place->path);
+                (void) usleep(LOCK_PAUSE_USEC);
+        }
+        *ret_lock = TAKE_FD(lock);
+        return 0;
+}
+
 /* Puts @draft there, and tells about it. */
 static int target_fill(Target *target, FileDraft *draft, FileInfo *ret_info, HutchError *err) {
         const FilePlace *place = &target->place;
-        int r = target_check(target, err);
+        _cleanup_close_ int lock = -1;
+        int r = target_lock(target, &lock, err);
+        if (r >= 0)
+                r = target_check(target, err);
         if (r < 0)
                 return r;
         struct stat st;

@@ -420,3 +420,37 @@ def test_answers_are_of_the_contract(daemon, files, folder):
     again = answer.SerializeToString(deterministic=True)
     answer.DiscardUnknownFields()
     assert isinstance(answer, protobuf.Message) and answer.SerializeToString(deterministic=True) == again
+
+
+@pytest.mark.rules("FILE-020")
+def test_of_those_who_expect_a_version_one_replaces_it(files, folder):
+    version = files.write(f"{folder}/f", b"old").version
+    for turn in range(10):
+        outcomes = []
+
+        def replace(number: int, more: dict, told: list, data: bytes):
+            try:
+                told.append(files.write(f"{folder}/f", data + b"-%d" % number, **more))
+            except grpc.RpcError as error:
+                assert Refusal(error).reason == "FILE_CHANGED"
+
+        more = {"overwrite": True, "expected_version": version}
+        threads = [threading.Thread(target=replace, args=(number, more, outcomes, b"%d" % turn)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(outcomes) == 1
+        version = files.stat(f"{folder}/f").version
+        assert version == outcomes[0].version
+
+
+@pytest.mark.rules("FILE-020")
+def test_who_holds_the_folder_is_not_waited_for_for_ever(daemon, files, folder, shared_sandbox):
+    version = files.write(f"{folder}/f", b"old").version
+    holder = daemon.start(shared_sandbox, "flock", f"/workspace/{folder}", "sleep", "60")
+    wait_until(lambda: daemon.run(shared_sandbox, "flock", "-n", f"/workspace/{folder}", "true").exec.result.exit_code)
+    with refused("FILE_BUSY"):
+        files.write(f"{folder}/f", b"new", overwrite=True, expected_version=version)
+    assert files.write(f"{folder}/f", b"new", overwrite=True).size_bytes == 3
+    daemon.cancel(shared_sandbox, holder.id, 0)

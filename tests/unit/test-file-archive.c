@@ -432,9 +432,6 @@ static void hostile_entries_are_refused_by_name(void **state) {
                 { { .type = TAR_REGULAR, .path = "." }, "." },
                 { { .type = TAR_SYMLINK, .path = "l", .link = "../out" }, "l" },
                 { { .type = TAR_SYMLINK, .path = "a/l", .link = "../b/../../out" }, "a/l" },
-                { { .type = TAR_SYMLINK, .path = "l", .link = "/etc" }, "l" },
-                { { .type = TAR_SYMLINK, .path = "l", .link = "/in/../etc" }, "l" },
-                { { .type = TAR_SYMLINK, .path = "l", .link = "/inside" }, "l" },
                 { { .type = TAR_HARD_LINK, .path = "l", .link = "../outside" }, "l" },
                 { { .type = TAR_HARD_LINK, .path = "l", .link = "/outside" }, "l" },
                 { { .type = TAR_HARD_LINK, .path = "l", .link = "nothing" }, "l" },
@@ -464,13 +461,15 @@ static void links_within_are_kept(void **state) {
         FILE *file = fopen("a.tar", "we");
         add_entry(file, &(TarEntry){ .type = TAR_SYMLINK, .path = "a/b/l", .link = "../../x" }, NULL);
         add_entry(file, &(TarEntry){ .type = TAR_SYMLINK, .path = "abs", .link = "/in/x" }, NULL);
+        add_entry(file, &(TarEntry){ .type = TAR_SYMLINK, .path = "venv/python", .link = "/usr/bin/python3" }, NULL);
         add_entry(file, &(TarEntry){ .type = TAR_REGULAR, .path = "./x//y/./z", .mode = 06777, .size = 1 }, "z");
         add_entry(file, &(TarEntry){ .type = TAR_HARD_LINK, .path = "h", .link = "./x/y/z" }, NULL);
         end_archive(file);
         shell("mkdir box/in");
         assert_ok(unpack(place, &(Unpack){}));
         shell("test $(readlink box/in/a/b/l) = ../../x; test box/in/h -ef box/in/x/y/z; "
-              "test $(stat -c %a box/in/h) = 777; test $(stat -c %a box/in/x) = 755");
+              "test $(readlink box/in/venv/python) = /usr/bin/python3; test $(stat -c %a box/in/h) = 777; test $(stat "
+              "-c %a box/in/x) = 755");
         /* Again, in the place of what is there: also a link to a file for that same file. */
         assert_ok(unpack(place, &(Unpack){ .overwrite = true }));
         shell("test box/in/h -ef box/in/x/y/z; test -z \"$(find box/in -name '.hutch*')\"");

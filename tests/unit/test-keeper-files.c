@@ -7,7 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -292,6 +294,31 @@ static void drafts_come_whole_or_not_at_all(void **state) {
         assert_int_equal(mkdir(root->path, 0700), 0);
 }
 
+static void make_leftover(const Root *root, const char *name, mode_t mode) {
+        int fd = openat(root->fd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        assert_true(fd >= 0);
+        assert_int_equal(fchmod(fd, mode), 0);
+        fd_close(fd);
+}
+
+static void drafts_that_nobody_works_on_are_collected(void **state) {
+        const Root *root = *state;
+        make_leftover(root, FILE_DRAFT_PREFIX "left", 0600);
+        make_leftover(root, FILE_DRAFT_PREFIX "locked", 0600);
+        make_leftover(root, FILE_DRAFT_PREFIX "somebody-elses", 0644);
+        make_leftover(root, "other", 0600);
+        assert_int_equal(symlinkat("other", root->fd, FILE_DRAFT_PREFIX "link"), 0);
+        _cleanup_close_ int locked = openat(root->fd, FILE_DRAFT_PREFIX "locked", O_RDWR | O_CLOEXEC);
+        assert_int_equal(flock(locked, LOCK_EX | LOCK_NB), 0);
+
+        file_draft_collect(root->fd);
+        assert_int_equal(faccessat(root->fd, FILE_DRAFT_PREFIX "left", F_OK, AT_SYMLINK_NOFOLLOW), -1);
+        assert_int_equal(faccessat(root->fd, FILE_DRAFT_PREFIX "locked", F_OK, AT_SYMLINK_NOFOLLOW), 0);
+        assert_int_equal(faccessat(root->fd, FILE_DRAFT_PREFIX "somebody-elses", F_OK, AT_SYMLINK_NOFOLLOW), 0);
+        assert_int_equal(faccessat(root->fd, FILE_DRAFT_PREFIX "link", F_OK, AT_SYMLINK_NOFOLLOW), 0);
+        assert_int_equal(faccessat(root->fd, "other", F_OK, AT_SYMLINK_NOFOLLOW), 0);
+}
+
 static void a_named_draft_is_nobody_elses(void **state) {
         const Root *root = *state;
         FileDraft draft = FILE_DRAFT_NONE;
@@ -488,6 +515,7 @@ int main(void) {
                 cmocka_unit_test(bytes_become_text),
                 cmocka_unit_test(every_change_is_another_version),
                 cmocka_unit_test_setup_teardown(drafts_come_whole_or_not_at_all, root_set_up, root_tear_down),
+                cmocka_unit_test_setup_teardown(drafts_that_nobody_works_on_are_collected, root_set_up, root_tear_down),
                 cmocka_unit_test_setup_teardown(a_named_draft_is_nobody_elses, root_set_up, root_tear_down),
                 cmocka_unit_test_setup_teardown(links_do_not_lead_out_of_the_root, root_set_up, root_tear_down),
                 cmocka_unit_test_setup_teardown(the_workspace_and_what_is_above_it_are_protected, root_set_up,
