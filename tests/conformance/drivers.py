@@ -20,6 +20,7 @@ DRIVERS = {
 # Commands that a library has no public function for, with the reason: their cases are not for this language.
 WITHOUT: dict[str, dict[str, str]] = {
     "c": {
+        "once.exec": "libhutch has no function for it",
         "once.run": "a program in C makes its sandbox and runs in it",
         "once.run_shell": "the same",
         "once.run_python": "the same",
