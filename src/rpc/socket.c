@@ -30,6 +30,7 @@ struct Socket {
         ByteQueue queue;  /* without TLS: what the kernel did not take */
         int write_error;  /* negative: the kernel takes no more */
         int poll_events;  /* what is waited for */
+        bool was_full;    /* some of it waited, and the owner was not told yet that nothing does any more */
         bool reading;     /* the owner wants to read */
         bool established; /* by TLS, if there is one */
         bool discards;    /* nobody wants to know what comes */
@@ -62,8 +63,10 @@ static void update_poll(Socket *socket) {
 
         if (socket->reading || socket->ending)
                 events |= UV_READABLE;
-        /* An error makes a socket writable: this is how the owner hears of it. */
-        if (socket_pending(socket) > 0 || socket->write_error < 0)
+        /* An error makes a socket writable: this is how the owner hears of it, as of that all was sent, by whomever. */
+        if (socket_pending(socket) > 0)
+                socket->was_full = true;
+        if (socket->was_full || socket->write_error < 0)
                 events |= UV_WRITABLE;
 
         if (events == socket->poll_events)
@@ -259,10 +262,12 @@ static void on_poll(uv_poll_t *poll, int status, int events) {
         if (status < 0)
                 socket->poll_events = 0;
 
-        if (events & UV_WRITABLE && socket_pending(socket) > 0) {
+        if (events & UV_WRITABLE && socket->was_full) {
                 send_output(socket);
-                if (socket_pending(socket) == 0 && socket->write_error == 0)
+                if (socket_pending(socket) == 0 && socket->write_error == 0) {
+                        socket->was_full = false;
                         socket->events->drained(socket->user);
+                }
         }
 
         /* What the peer has said before it went is told first. */
