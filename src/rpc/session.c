@@ -427,16 +427,17 @@ static int submit_settings(Session *session) {
                 { NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, window },
                 { NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, fields },
                 { NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, session->limits.max_streams },
+                { NGHTTP2_SETTINGS_MAX_FRAME_SIZE, SESSION_BUFFER_SIZE - 9 }, /* large messages in few frames */
         };
         const nghttp2_settings_entry of_client[] = {
                 { NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, window },
                 { NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, fields },
                 { NGHTTP2_SETTINGS_ENABLE_PUSH, 0 },
-                { NGHTTP2_SETTINGS_MAX_FRAME_SIZE, SESSION_BUFFER_SIZE - 9 }, /* large answers in few frames */
+                { NGHTTP2_SETTINGS_MAX_FRAME_SIZE, SESSION_BUFFER_SIZE - 9 }, /* the same */
         };
 
         if (nghttp2_submit_settings(session->http2, NGHTTP2_FLAG_NONE, session->role->server ? of_server : of_client,
-                                    session->role->server ? 3 : 4) != 0)
+                                    4) != 0)
                 return -ENOMEM;
         if (nghttp2_session_set_local_window_size(session->http2, NGHTTP2_FLAG_NONE, 0,
                                                   (int32_t) session->limits.connection_window) != 0)
