@@ -18,6 +18,8 @@ struct ByteChunk {
 
 #define CHUNK_SIZE ((size_t) 16384 - sizeof(ByteChunk) - 16) /* with its head and malloc's own, 16 KiB */
 
+_Static_assert(BYTE_QUEUE_LEND_MIN > CHUNK_SIZE, "what is lent is in no chunk that is used again");
+
 static ByteChunk *chunk_free(ByteChunk *chunk) {
         if (!chunk)
                 return NULL;
@@ -43,8 +45,9 @@ static void fill_last(ByteQueue *queue, const void *bytes, size_t len) {
         queue->len += len;
 }
 
-/* Removes the first chunk, which is empty. A large one is not worth its memory while the queue waits. */
-static void pop(ByteQueue *queue) {
+/* Removes the first chunk, which is empty. A large one is not worth its memory while the queue waits: it goes to
+ * @spent. */
+static void pop(ByteQueue *queue, ByteChunk **spent) {
         ByteChunk *chunk = queue->first;
 
         queue->first = chunk->next;
@@ -52,7 +55,8 @@ static void pop(ByteQueue *queue) {
                 queue->last = NULL;
 
         if (queue->spare || chunk->data != chunk->own || chunk->size > CHUNK_SIZE) {
-                chunk_free(chunk);
+                chunk->next = *spent;
+                *spent = chunk;
                 return;
         }
 
@@ -146,16 +150,31 @@ const uint8_t *byte_queue_peek(const ByteQueue *queue, size_t *ret_len) {
         return queue->first->data + queue->first->begin;
 }
 
+void byte_queue_lend(ByteQueue *queue, size_t len, ByteChunk **spent) {
+        queue->first->begin += len;
+        queue->len -= len;
+        if (queue->first->begin == queue->first->end)
+                pop(queue, spent);
+}
+
+ByteChunk *byte_chunks_free(ByteChunk *spent) {
+        while (spent) {
+                ByteChunk *next = spent->next;
+
+                chunk_free(spent);
+                spent = next;
+        }
+        return NULL;
+}
+
 void byte_queue_drop(ByteQueue *queue, size_t len) {
         while (len > 0 && queue->first) {
-                ByteChunk *first = queue->first;
-                size_t here = first->end - first->begin, n = len < here ? len : here;
+                size_t here = queue->first->end - queue->first->begin, n = len < here ? len : here;
+                ByteChunk *spent = NULL;
 
-                first->begin += n;
-                queue->len -= n;
+                byte_queue_lend(queue, n, &spent);
+                byte_chunks_free(spent);
                 len -= n;
-                if (first->begin == first->end)
-                        pop(queue);
         }
 }
 

@@ -360,18 +360,22 @@ static const SocketEvents socket_events = {
  * errno. */
 static int connection_send(Connection *connection) {
         Connections *connections = connection->connections;
+        _cleanup_(session_output_clear) SessionOutput output = {
+                .buffer = connections->out,
+                .size = sizeof(connections->out),
+        };
         ssize_t len;
         int r;
 
         if (connection->blocked)
                 return 0;
 
-        len = session_produce(connection_session(connection), connections->out, sizeof(connections->out));
+        len = session_gather(connection_session(connection), &output);
         if (len <= 0)
                 return (int) len;
 
         connections->sent_bytes += (uint64_t) len;
-        r = socket_write(connection->socket, connections->out, (size_t) len);
+        r = socket_write_parts(connection->socket, output.parts, output.n_parts);
         if (r < 0)
                 return r;
 

@@ -135,8 +135,12 @@ static bool send_output(Link *link, Session *session) {
         ChannelHub *hub = link->options->hub;
 
         while (socket_pending(link->socket) == 0) {
-                ssize_t n = session_produce(session, hub->output, sizeof(hub->output));
-                int r = n > 0 ? socket_write(link->socket, hub->output, (size_t) n) : 0;
+                _cleanup_(session_output_clear) SessionOutput output = {
+                        .buffer = hub->output,
+                        .size = sizeof(hub->output),
+                };
+                ssize_t n = session_gather(session, &output);
+                int r = n > 0 ? socket_write_parts(link->socket, output.parts, output.n_parts) : 0;
 
                 if (n == -ENOMEM || r == -ENOMEM)
                         return false;

@@ -326,17 +326,51 @@ static int on_frame_send(nghttp2_session *http2, const nghttp2_frame *frame, voi
         return 0;
 }
 
+/* Puts a copy into the output's buffer, where there is room for it. */
+static void put_copy(SessionOutput *output, const uint8_t *bytes, size_t len) {
+        struct iovec *last = output->n_parts > 0 ? &output->parts[output->n_parts - 1] : NULL;
+        uint8_t *to = output->buffer + output->used;
+
+        memcpy(to, bytes, len);
+        if (!last || (uint8_t *) last->iov_base + last->iov_len != to) {
+                last = &output->parts[output->n_parts++];
+                *last = (struct iovec){ .iov_base = to };
+        }
+        last->iov_len += len;
+        output->used += len;
+        output->len += len;
+}
+
+/* Puts the first @len bytes of @queue there: large pieces are not copied, as long as there is a part for them and for
+ * a copy of what follows. */
+static void put_queued(SessionOutput *output, ByteQueue *queue, size_t len) {
+        while (len > 0) {
+                size_t n;
+                const uint8_t *bytes = byte_queue_peek(queue, &n);
+
+                n = n < len ? n : len;
+                len -= n;
+                if (output->copies || n < BYTE_QUEUE_LEND_MIN || output->n_parts + 2 > SESSION_PARTS_MAX) {
+                        put_copy(output, bytes, n);
+                } else {
+                        output->parts[output->n_parts++] =
+                                (struct iovec){ .iov_base = (uint8_t *) bytes, .iov_len = n };
+                        output->len += n;
+                }
+                byte_queue_lend(queue, n, &output->spent);
+        }
+}
+
 static ssize_t on_send(nghttp2_session *http2, const uint8_t *data, size_t len, int flags, void *user) {
-        Session *session = user;
-        size_t room = session->out_size - session->out_len;
+        SessionOutput *output = ((Session *) user)->output;
+        size_t room = output->size - output->len;
 
         (void) http2, (void) flags;
         if (room == 0)
                 return NGHTTP2_ERR_WOULDBLOCK;
 
         len = len < room ? len : room;
-        memcpy(session->out + session->out_len, data, len);
-        session->out_len += len;
+        put_copy(output, data, len);
         return (ssize_t) len;
 }
 
@@ -348,12 +382,11 @@ static int on_send_data(nghttp2_session *http2, nghttp2_frame *frame, const uint
         Stream *stream = source->ptr;
 
         (void) http2, (void) frame;
-        if (session->out_size - session->out_len < HEAD_LEN + len)
+        if (session->output->size - session->output->len < HEAD_LEN + len)
                 return NGHTTP2_ERR_WOULDBLOCK;
 
-        memcpy(session->out + session->out_len, head, HEAD_LEN);
-        byte_queue_read(&stream->outbox, session->out + session->out_len + HEAD_LEN, len);
-        session->out_len += HEAD_LEN + len;
+        put_copy(session->output, head, HEAD_LEN);
+        put_queued(session->output, &stream->outbox, len);
 
         if (stream->was_full && stream->outbox.len <= session->limits.high_water / 2) {
                 stream->was_full = false;
@@ -366,8 +399,8 @@ static int on_send_data(nghttp2_session *http2, nghttp2_frame *frame, const uint
 /* Frames as large as the peer takes them, as long as several fit into a buffer. */
 static ssize_t data_frame_length(nghttp2_session *http2, uint8_t frame_type, int32_t stream_id, int32_t session_window,
                                  int32_t stream_window, uint32_t peer_max_frame, void *user) {
-        const Session *session = user;
-        ssize_t len = (ssize_t) (session->out_size < SESSION_BUFFER_SIZE ? session->out_size : SESSION_BUFFER_SIZE) - 9;
+        const SessionOutput *output = ((const Session *) user)->output;
+        ssize_t len = (ssize_t) (output->size < SESSION_BUFFER_SIZE ? output->size : SESSION_BUFFER_SIZE) - 9;
 
         (void) http2, (void) frame_type, (void) stream_id;
         if (len > session_window)
@@ -493,17 +526,29 @@ int session_receive(Session *session, const uint8_t *bytes, size_t len, uint64_t
         return n == NGHTTP2_ERR_NOMEM ? -ENOMEM : -EPROTO;
 }
 
-ssize_t session_produce(Session *session, uint8_t *buffer, size_t size) {
-        session->out = buffer;
-        session->out_len = 0;
-        session->out_size = size;
+ssize_t session_gather(Session *session, SessionOutput *output) {
+        int r;
 
-        if (nghttp2_session_send(session->http2) != 0) {
+        session->output = output;
+        r = nghttp2_session_send(session->http2);
+        session->output = NULL;
+        if (r != 0) {
                 session->broken = true;
                 return -ENOMEM;
         }
 
-        return (ssize_t) session->out_len;
+        return (ssize_t) output->len;
+}
+
+void session_output_clear(SessionOutput *output) {
+        output->spent = byte_chunks_free(output->spent);
+}
+
+ssize_t session_produce(Session *session, uint8_t *buffer, size_t size) {
+        _cleanup_(session_output_clear) SessionOutput output = { .size = size, .copies = true };
+
+        output.buffer = buffer;
+        return session_gather(session, &output);
 }
 
 bool session_wants_produce(const Session *session) {

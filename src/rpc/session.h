@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/uio.h>
 
 #include "rpc/deadlines.h"
 #include "rpc/stream.h"
@@ -38,6 +39,8 @@ typedef struct SessionLimits {
 
 extern const SessionLimits session_limits_default;
 
+#define SESSION_PARTS_MAX 16
+
 /* What several sessions share. */
 typedef struct SessionBudget {
         size_t buffered;
@@ -46,6 +49,18 @@ typedef struct SessionBudget {
         size_t max_streams;
         uint64_t opened_streams; /* ever */
 } SessionBudget;
+
+/* What is to be sent, in parts: most of it put together in a buffer, and large pieces where they lie. */
+typedef struct SessionOutput {
+        uint8_t *buffer; /* the caller's */
+        size_t size;     /* of it, and the most that all parts have together */
+        size_t used;     /* of it */
+        size_t len;      /* of all parts */
+        bool copies;     /* all is put into the buffer: it is the only part */
+        struct iovec parts[SESSION_PARTS_MAX];
+        size_t n_parts;
+        ByteChunk *spent; /* what they lie in and is of no more use */
+} SessionOutput;
 
 typedef struct SessionRole {
         bool server;
@@ -82,8 +97,7 @@ struct Session {
         size_t withheld;       /* bytes that the connection's window was not given back */
         SpareBuffer spare;     /* for large messages, while there are streams */
 
-        uint8_t *out; /* the buffer of session_produce() */
-        size_t out_len, out_size;
+        SessionOutput *output; /* of the session_gather() that is under way */
 
         uint64_t now; /* of the latest receive or tick */
         uint64_t last_received;
@@ -114,6 +128,11 @@ int session_receive(Session *session, const uint8_t *bytes, size_t len, uint64_t
  * SESSION_BUFFER_SIZE holds the largest frame; a smaller one makes smaller frames. */
 ssize_t session_produce(Session *session, uint8_t *buffer, size_t size);
 #define SESSION_BUFFER_SIZE ((size_t) 65536 + 9)
+
+/* The same, but large pieces stay where they are: @output, of which the caller has set the buffer, tells where. They
+ * stay until something else is done with the session, and session_output_clear() frees what is left of them. */
+ssize_t session_gather(Session *session, SessionOutput *output);
+void session_output_clear(SessionOutput *output);
 
 bool session_wants_produce(const Session *session);
 

@@ -19,6 +19,8 @@
 /* Read from one socket before others have their turn. */
 #define READ_PER_TURN ((size_t) 256 << 10)
 
+#define UNIX_BUFFER (256 << 10) /* bytes; the kernel counts what it adds to them and takes twice that */
+
 struct Socket {
         uv_poll_t poll;
         int fd;
@@ -280,6 +282,15 @@ static void on_poll(uv_poll_t *poll, int status, int events) {
         update_poll(socket);
 }
 
+/* Has a Unix socket take much at once: it is written to again only when most of it was read. TCP sees to that itself. */
+static void grow_unix_buffer(int fd) {
+        int domain, size = UNIX_BUFFER;
+        socklen_t len = sizeof(domain);
+
+        if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &len) == 0 && domain == AF_UNIX)
+                (void) setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+}
+
 int socket_new(uv_loop_t *loop, int fd, Tls *tls, SocketScratch *scratch, const SocketEvents *events, void *user,
                Socket **ret_socket) {
         _cleanup_(tls_freep) Tls *owned_tls = tls;
@@ -299,6 +310,7 @@ int socket_new(uv_loop_t *loop, int fd, Tls *tls, SocketScratch *scratch, const 
         if (r < 0)
                 return r;
 
+        grow_unix_buffer(fd);
         socket->poll.data = socket;
         socket->fd = TAKE_FD(owned_fd);
         socket->tls = TAKE_PTR(owned_tls);
@@ -313,33 +325,63 @@ int socket_new(uv_loop_t *loop, int fd, Tls *tls, SocketScratch *scratch, const 
         return 0;
 }
 
-/* Only what the kernel does not take is copied. */
-static int write_plain(Socket *socket, const uint8_t *bytes, size_t len) {
-        size_t sent = socket->queue.len == 0 ? send_bytes(socket, bytes, len) : 0;
+/* Gives what stands in @parts to the kernel, and removes from them what it took; after an error, all. */
+static void send_parts(Socket *socket, struct iovec *parts, size_t n_parts) {
+        struct msghdr message = { .msg_iov = parts, .msg_iovlen = n_parts };
+        ssize_t n;
 
-        return byte_queue_append(&socket->queue, bytes + sent, len - sent);
+        do
+                n = sendmsg(socket->fd, &message, MSG_NOSIGNAL);
+        while (n < 0 && errno == EINTR);
+        if (n < 0 && errno != EAGAIN)
+                socket->write_error = -errno;
+
+        for (size_t i = 0, left = n > 0 ? (size_t) n : 0; i < n_parts; i++) {
+                size_t taken = socket->write_error < 0 || left > parts[i].iov_len ? parts[i].iov_len : left;
+
+                parts[i].iov_base = (uint8_t *) parts[i].iov_base + taken;
+                parts[i].iov_len -= taken;
+                left -= taken < left ? taken : left;
+        }
 }
 
-static int write_tls(Socket *socket, const uint8_t *bytes, size_t len) {
-        int r = tls_write(socket->tls, bytes, len, NULL);
+/* Only what the kernel does not take is copied. */
+static int write_plain(Socket *socket, struct iovec *parts, size_t n_parts) {
+        int r = 0;
 
+        if (socket->queue.len == 0)
+                send_parts(socket, parts, n_parts);
+        for (size_t i = 0; i < n_parts && r == 0; i++)
+                r = byte_queue_append(&socket->queue, parts[i].iov_base, parts[i].iov_len);
+        return r;
+}
+
+static int write_tls(Socket *socket, const struct iovec *parts, size_t n_parts) {
+        int r = 0;
+
+        for (size_t i = 0; i < n_parts && r >= 0; i++)
+                r = tls_write(socket->tls, parts[i].iov_base, parts[i].iov_len, NULL);
         send_output(socket);
         return r;
 }
 
-int socket_write(Socket *socket, const void *bytes, size_t len) {
+int socket_write_parts(Socket *socket, struct iovec *parts, size_t n_parts) {
         int r;
 
         if (socket->closing || socket->told || socket->ending || socket->write_error < 0)
                 return -EPIPE;
 
-        r = socket->tls ? write_tls(socket, bytes, len) : write_plain(socket, bytes, len);
+        r = socket->tls ? write_tls(socket, parts, n_parts) : write_plain(socket, parts, n_parts);
         update_poll(socket);
         if (r < 0)
                 return r == -ENOMEM ? r : -EPIPE;
         if (socket->write_error < 0)
                 return -EPIPE;
         return socket_pending(socket) > 0;
+}
+
+int socket_write(Socket *socket, const void *bytes, size_t len) {
+        return socket_write_parts(socket, &(struct iovec){ .iov_base = (void *) bytes, .iov_len = len }, 1);
 }
 
 void socket_set_reading(Socket *socket, bool reading) {

@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/uio.h>
 #include <uv.h>
 
 #include "base/error.h"
@@ -45,6 +46,9 @@ int socket_new(uv_loop_t *loop, int fd, Tls *tls, SocketScratch *scratch, const 
 /* Writes @bytes. 0: the kernel took them; 1: some wait, and `drained` will tell; -EPIPE: the socket failed, and
  * `failed` has told or will; -ENOMEM: some are lost, close it. Never calls back. */
 int socket_write(Socket *socket, const void *bytes, size_t len) __attribute__((nonnull(1)));
+
+/* The same with what stands in several parts, which are changed. */
+int socket_write_parts(Socket *socket, struct iovec *parts, size_t n_parts) __attribute__((nonnull));
 
 /* How many bytes wait for the kernel. */
 size_t socket_pending(const Socket *socket) __attribute__((nonnull));

@@ -97,6 +97,27 @@ static void taken_buffer_is_not_copied_and_keeps_its_place(void **state) {
         assert_reads(&queue, "taken behind");
 }
 
+static void what_is_lent_stays_where_it_is(void **state) {
+        _cleanup_(byte_queue_clear) ByteQueue queue = {};
+        uint8_t *buffer = made(BYTE_QUEUE_LEND_MIN + 3, 0);
+        ByteChunk *spent = NULL;
+        size_t len;
+
+        assert_int_equal(byte_queue_append_taken(&queue, "ab", 2, buffer, BYTE_QUEUE_LEND_MIN + 3), 0);
+        assert_int_equal(byte_queue_append(&queue, "cd", 2), 0);
+        byte_queue_lend(&queue, 2, &spent);
+        assert_null(spent);
+        assert_non_null(queue.spare); /* the small ones are used again */
+        assert_ptr_equal(byte_queue_peek(&queue, &len), buffer);
+        byte_queue_lend(&queue, BYTE_QUEUE_LEND_MIN, &spent);
+        assert_null(spent);
+        byte_queue_lend(&queue, 3, &spent);
+        assert_non_null(spent);
+        assert_filled(buffer, BYTE_QUEUE_LEND_MIN + 3, 0);
+        assert_reads(&queue, "cd");
+        assert_null(byte_chunks_free(spent));
+}
+
 static void clear_frees_all_and_the_queue_can_be_used_again(void **state) {
         _cleanup_(byte_queue_clear) ByteQueue queue = {};
 
@@ -250,6 +271,7 @@ int main(void) {
                 cmocka_unit_test(small_pieces_lie_together),
                 cmocka_unit_test(drop_removes_from_the_front),
                 cmocka_unit_test(taken_buffer_is_not_copied_and_keeps_its_place),
+                cmocka_unit_test(what_is_lent_stays_where_it_is),
                 cmocka_unit_test(clear_frees_all_and_the_queue_can_be_used_again),
                 cmocka_unit_test(bytes_keep_their_order_across_chunks),
                 cmocka_unit_test(an_empty_chunk_is_kept_and_used_again),

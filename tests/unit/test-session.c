@@ -554,6 +554,54 @@ static void cancel_reaches_the_handler(void **state) {
         assert_int_equal(pair->how, CALL_END_CANCELLED);
 }
 
+/* What a new client has to say that sends large messages and small ones, by session_gather() or session_produce().
+ * Counts the parts that are not in the buffer. */
+static size_t say_much(bool gathers, uint8_t *ret_said, size_t *ret_lent) {
+        static uint8_t buffer[256 << 10];
+        Outcome outcome = {};
+        _cleanup_(pair_freep) Pair *pair = pair_new(NULL);
+        Session *client = client_session_base(pair->client);
+        size_t len = 0;
+        ssize_t n;
+
+        start(pair, &outcome, "/t.T/Hang", NULL, 0);
+        pump(pair);
+        for (size_t i = 0; i < 20; i++) {
+                size_t size = i % 4 == 3 ? 100 : 5000 * i;
+                uint8_t *message = new0(uint8_t, size + 1);
+
+                for (size_t k = 0; k < size; k++)
+                        message[k] = (uint8_t) (i + k / 7);
+                assert_int_equal(client_call_send_taken(open_call(&outcome), message, size), 0);
+        }
+        do {
+                _cleanup_(session_output_clear) SessionOutput output = { .buffer = buffer, .size = sizeof(buffer) };
+
+                n = gathers ? session_gather(client, &output) : session_produce(client, ret_said + len, sizeof(buffer));
+                assert_true(output.n_parts <= SESSION_PARTS_MAX);
+                for (size_t i = 0, at = len; i < output.n_parts; i++) {
+                        uint8_t *base = output.parts[i].iov_base;
+
+                        *ret_lent += base < buffer || base >= buffer + sizeof(buffer);
+                        memcpy(ret_said + at, base, output.parts[i].iov_len);
+                        at += output.parts[i].iov_len;
+                }
+                len += n > 0 ? (size_t) n : 0;
+        } while (n > 0);
+        assert_int_equal(n, 0);
+        return len;
+}
+
+static void what_is_gathered_is_what_is_produced(void **state) {
+        _cleanup_free_ uint8_t *gathered = new0(uint8_t, 4 << 20), *produced = new0(uint8_t, 4 << 20);
+        size_t lent = 0, none = 0, len = say_much(true, gathered, &lent);
+
+        assert_true(lent > SESSION_PARTS_MAX);
+        assert_int_equal(len, say_much(false, produced, &none));
+        assert_true(len > 64 << 10);
+        assert_memory_equal(gathered, produced, len);
+}
+
 static void cancelled_call_hears_nothing_but_its_end(void **state) {
         Outcome outcome = {};
         _cleanup_(pair_freep) Pair *pair = pair_new(NULL);
@@ -878,6 +926,7 @@ int main(void) {
                 cmocka_unit_test(unknown_method_is_unimplemented),
                 cmocka_unit_test(one_message_means_one),
                 cmocka_unit_test(message_larger_than_any_window_comes_through),
+                cmocka_unit_test(what_is_gathered_is_what_is_produced),
                 cmocka_unit_test(message_longer_than_a_prefix_can_say_is_refused),
                 cmocka_unit_test(message_beyond_the_limit_is_refused),
                 cmocka_unit_test(server_streams_no_faster_than_the_client_reads),

@@ -198,6 +198,22 @@ static void writes_go_to_the_kernel_at_once(void **state) {
         assert_memory_equal(bytes, "hello", 5);
 }
 
+static void parts_are_written_in_their_order(void **state) {
+        _cleanup_free_ uint8_t *sent = make_bytes(MUCH), *received = new0(uint8_t, MUCH);
+        Fixture *f = *state;
+        struct iovec parts[] = {
+                { .iov_base = sent, .iov_len = 10 },
+                { .iov_base = sent + 10, .iov_len = 0 },
+                { .iov_base = sent + 10, .iov_len = MUCH / 2 },
+                { .iov_base = sent + 10 + MUCH / 2, .iov_len = MUCH - MUCH / 2 - 10 },
+        };
+        size_t len = 0;
+
+        assert_int_equal(socket_write_parts(f->end.socket, parts, 4), 1);
+        RUN_UNTIL(&f->loop, (len += read_into(f->fd, received + len, MUCH - len)) == MUCH);
+        assert_memory_equal(received, sent, MUCH);
+}
+
 static void what_the_kernel_does_not_take_waits(void **state) {
         _cleanup_free_ uint8_t *sent = make_bytes(MUCH), *received = new0(uint8_t, MUCH);
         Fixture *f = *state;
@@ -492,6 +508,7 @@ int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup_teardown(bytes_are_told_as_they_come, set_up, tear_down),
                 cmocka_unit_test_setup_teardown(writes_go_to_the_kernel_at_once, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(parts_are_written_in_their_order, set_up, tear_down),
                 cmocka_unit_test_setup_teardown(what_the_kernel_does_not_take_waits, set_up, tear_down),
                 cmocka_unit_test_setup_teardown(one_turn_reads_a_share, set_up, tear_down),
                 cmocka_unit_test_setup_teardown(reading_can_be_stopped, set_up, tear_down),
