@@ -46,6 +46,8 @@ struct FileWorker {
 
         uint8_t *out; /* what the socket had no room for */
         size_t out_at, out_len;
+        FileFrameHead out_head; /* the end of it stands in front of that */
+        size_t out_head_left;
 
         FileFrameHead head; /* of the frame that is being read */
         size_t head_len;
@@ -240,15 +242,20 @@ static void on_readable(void *user) {
 
 static void out_clear(FileWorker *worker) {
         worker->out = (free(worker->out), NULL);
-        worker->out_at = worker->out_len = 0;
+        worker->out_at = worker->out_len = worker->out_head_left = 0;
         watch_set_active(worker->write_watch, false);
 }
 
 static void on_writable(void *user) {
         FileWorker *worker = user;
-        while (worker->out_at < worker->out_len) {
-                ssize_t n = send(worker->process.socket, worker->out + worker->out_at, worker->out_len - worker->out_at,
-                                 MSG_NOSIGNAL);
+        while (worker->out_head_left > 0 || worker->out_at < worker->out_len) {
+                struct iovec parts[] = {
+                        { .iov_base = (char *) (&worker->out_head + 1) - worker->out_head_left,
+                          .iov_len = worker->out_head_left },
+                        { .iov_base = worker->out + worker->out_at, .iov_len = worker->out_len - worker->out_at },
+                };
+                struct msghdr message = { .msg_iov = parts, .msg_iovlen = 2 };
+                ssize_t n = sendmsg(worker->process.socket, &message, MSG_NOSIGNAL);
                 if (n < 0 && errno == EINTR)
                         continue;
                 if (n < 0 && errno == EAGAIN)
@@ -256,7 +263,9 @@ static void on_writable(void *user) {
                 /* That it is gone is noticed where it is read from, after what it had to say. */
                 if (n < 0)
                         break;
-                worker->out_at += (size_t) n;
+                size_t of_head = (size_t) n < worker->out_head_left ? (size_t) n : worker->out_head_left;
+                worker->out_head_left -= of_head;
+                worker->out_at += (size_t) n - of_head;
         }
         out_clear(worker);
         if (worker->is_busy)
@@ -279,23 +288,49 @@ static void out_append(FileWorker *worker, const struct iovec parts[2], size_t s
         watch_set_active(worker->write_watch, true);
 }
 
+/* Sends what the socket has room for. Returns how much, or a negative errno: it is gone. */
+static ssize_t send_parts(FileWorker *worker, struct iovec parts[2]) {
+        struct msghdr message = { .msg_iov = parts, .msg_iovlen = 2 };
+        if (worker->out)
+                return 0;
+        ssize_t n = sendmsg(worker->process.socket, &message, MSG_NOSIGNAL);
+        if (n < 0)
+                return errno == EAGAIN || errno == EINTR ? 0 : -errno;
+        return n;
+}
+
 bool file_worker_send(FileWorker *worker, FileFrameKind kind, const void *bytes, size_t len) {
         FileFrameHead head = { .len = (uint32_t) len, .kind = (uint8_t) kind };
         struct iovec parts[] = {
                 { .iov_base = &head, .iov_len = sizeof(head) },
                 { .iov_base = (void *) bytes, .iov_len = len },
         };
-        size_t sent = 0;
-        if (!worker->out) {
-                struct msghdr message = { .msg_iov = parts, .msg_iovlen = 2 };
-                ssize_t n = sendmsg(worker->process.socket, &message, MSG_NOSIGNAL);
-                if (n < 0 && errno != EAGAIN && errno != EINTR)
-                        return true;
-                sent = n > 0 ? (size_t) n : 0;
-        }
-        if (sent < sizeof(head) + len)
-                out_append(worker, parts, sent);
+        ssize_t sent = send_parts(worker, parts);
+        if (sent >= 0 && (size_t) sent < sizeof(head) + len)
+                out_append(worker, parts, (size_t) sent);
         return !worker->out;
+}
+
+bool file_worker_relay(FileWorker *worker, const uint8_t *message, size_t len) {
+        FileFrameHead head = { .len = (uint32_t) len, .kind = FILE_FRAME_MESSAGE };
+        struct iovec parts[] = {
+                { .iov_base = &head, .iov_len = sizeof(head) },
+                { .iov_base = (void *) message, .iov_len = len },
+        };
+        if (worker->out)
+                return file_worker_send(worker, FILE_FRAME_MESSAGE, message, len);
+        ssize_t sent = send_parts(worker, parts);
+        if (sent < 0 || (size_t) sent == sizeof(head) + len)
+                return true;
+
+        size_t of_head = (size_t) sent < sizeof(head) ? (size_t) sent : sizeof(head);
+        worker->out = worker->pool->events->take(worker->user);
+        worker->out_len = len;
+        worker->out_at = (size_t) sent - of_head;
+        worker->out_head = head;
+        worker->out_head_left = sizeof(head) - of_head;
+        watch_set_active(worker->write_watch, true);
+        return false;
 }
 
 void file_worker_set_reading(FileWorker *worker, bool is_reading) {

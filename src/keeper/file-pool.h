@@ -27,6 +27,8 @@ typedef struct FileWorker FileWorker;
 typedef struct FilePoolEvents {
         /* A message, which is the callee's to free. */
         void (*message)(void *user, uint8_t *message, size_t len);
+        /* In file_worker_relay(): its message becomes the caller's of this. */
+        uint8_t *(*take)(void *user);
         /* All that was sent is on its way. */
         void (*taken)(void *user);
         /* The call is over; @err: with an error, else NULL. @is_kept: what came of an upload may be
@@ -45,6 +47,9 @@ int file_pool_take(FilePool *pool, const char *user_name, size_t method, void *u
 /* Sends a frame. Returns whether it is on its way; else it waits, and `taken` will be told. */
 bool file_worker_send(FileWorker *worker, FileFrameKind kind, const void *bytes, size_t len)
         __attribute__((nonnull(1)));
+
+/* The same with a message, which is not copied when it has to wait, but taken. */
+bool file_worker_relay(FileWorker *worker, const uint8_t *message, size_t len) __attribute__((nonnull));
 
 /* Stops reading what it says, or goes on. */
 void file_worker_set_reading(FileWorker *worker, bool is_reading) __attribute__((nonnull));

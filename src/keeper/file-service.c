@@ -379,6 +379,11 @@ static void on_worker_message(void *user, uint8_t *message, size_t len) {
                 file_worker_set_reading(file->worker, false);
 }
 
+static uint8_t *on_worker_take(void *user) {
+        const FileCall *file = user;
+        return call_take_message(file->call);
+}
+
 static void on_worker_taken(void *user) {
         FileCall *file = user;
         if (file->call && !file->all_came)
@@ -404,6 +409,7 @@ static void on_worker_ended(void *user, const HutchError *err, bool is_kept) {
 
 static const FilePoolEvents pool_events = {
         .message = on_worker_message,
+        .take = on_worker_take,
         .taken = on_worker_taken,
         .ended = on_worker_ended,
 };
@@ -414,10 +420,13 @@ static void on_call_message(Call *call, const uint8_t *message, size_t len) {
         FileCall *file = call_user(call);
         if (!file->worker)
                 return;
-        if (file->is_begun || file_methods[file->method].upload_use == FILE_UPLOAD_NOT_USED)
-                relay(file, message, len);
-        else
+        if (!file->is_begun && file_methods[file->method].upload_use != FILE_UPLOAD_NOT_USED) {
                 relay_first(file, message, len);
+                return;
+        }
+        file->is_begun = true;
+        if (file_worker_relay(file->worker, message, len))
+                call_read(call);
 }
 
 static void on_call_half_closed(Call *call) {
