@@ -99,25 +99,30 @@ HUTCH_API void hutch_error_free(HutchError *error);
 /* ---- Connecting ---- */
 
 typedef struct HutchClientOptions {
-        /* "unix:/path", "host:port", "dns:host:port", "[::1]:port". NULL: the environment's HUTCH_ADDRESS; without that
-         * the daemon of this user on this machine: HUTCH_SOCKET, or where hutchd listens by default. */
+        /* "unix:/path", "host:port", "dns:host:port", "[::1]:port"; or the name of a context, which excludes it. NULL,
+         * both: the environment's HUTCH_ADDRESS, HUTCH_SOCKET or HUTCH_CONTEXT, else the current context of the
+         * contexts file, else the daemon of this user on this machine. */
         const char *address;
+        const char *context;
 
-        /* Without an address, or with a Unix socket where none listens: start a daemon for this user. It stays. */
+        /* With a Unix socket where none listens: start a daemon for this user. It stays. */
         bool start_daemon;
 
-        /* TCP is encrypted, unless clear_text says otherwise. */
+        /* TCP is encrypted, unless clear_text says otherwise. What is NULL here is the context's or, with an address,
+         * the environment's: HUTCH_CA_FILE, HUTCH_CERTIFICATE_FILE, HUTCH_KEY_FILE, HUTCH_TOKEN. */
         bool clear_text;
         const char *ca_file;          /* whose certificates are trusted; NULL: the system's */
         const char *certificate_file; /* the client's own; NULL: none */
         const char *key_file;
         const char *server_name; /* that the certificate must be for; NULL: the address's host */
 
-        /* A bearer token; NULL: none. Refused in clear text over TCP, unless token_in_clear_text says otherwise. */
+        /* A bearer token; NULL: none. Not sent to Unix sockets, whose daemons know users. Refused in clear text, unless
+         * token_in_clear_text says otherwise. */
         const char *token;
+        const char *token_file; /* a file that has it; read when the client is made */
         bool token_in_clear_text;
 
-        const char *user_agent; /* NULL: "hutch" */
+        const char *user_agent; /* NULL: "hutch-c/" and the version */
         uint64_t timeout;       /* of calls that say nothing else; 0: 60 s */
 } HutchClientOptions;
 

@@ -100,6 +100,10 @@ char *path_of_configuration(const char *flag, bool *ret_explicit, HutchError *er
         return below("XDG_CONFIG_HOME", ".config", "hutch/hutchd.yaml", err);
 }
 
+char *path_of_contexts(HutchError *err) {
+        return below("XDG_CONFIG_HOME", ".config", "hutch/contexts.json", err);
+}
+
 static int make_folders(char *path) {
         for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
                 int r;

@@ -21,6 +21,9 @@ char *path_of_state(const char *flag, const char *configured, HutchError *err);
 /* The same; *@ret_explicit: somebody named the file, so it must be there. */
 char *path_of_configuration(const char *flag, bool *ret_explicit, HutchError *err) __attribute__((nonnull(2)));
 
+/* The contexts file of this user, $XDG_CONFIG_HOME/hutch/contexts.json (~/.config/hutch/contexts.json). */
+char *path_of_contexts(HutchError *err);
+
 /* Makes the folder @path with its parents, for the daemon's user only (0700). One that is there must be the user's own
  * and nobody else's to write: else -EPERM. */
 int make_private_folder(const char *path, HutchError *err) __attribute__((nonnull(1)));

@@ -6,18 +6,22 @@
 #include "base/token-file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <openssl/sha.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <time.h>
+#include <unistd.h>
 
+#include "base/fd.h"
 #include "base/memory.h"
 #include "base/private-file.h"
 #include "base/strings.h"
 
 #define FILE_MAX_BYTES ((size_t) 4 << 20)
+#define LOADED_MAX 4096 /* bytes of a token that may be anybody's */
 #define TIME_FORMAT "%Y-%m-%dT%H:%M:%SZ"
 #define HEAD "# The tokens that hutchd accepts: name, SHA-256, created, expires. Change it by `hutch token`.\n"
 
@@ -99,6 +103,38 @@ bool token_read_name(const char *text, size_t len, char ret_name[static TOKEN_NA
         memcpy(ret_name, text, name_len);
         ret_name[name_len] = '\0';
         return true;
+}
+
+int token_load_fd(int fd, const char *name, char **ret_token, HutchError *err) {
+        char text[LOADED_MAX + 1];
+        size_t len = 0;
+        ssize_t n = 1;
+
+        while (n > 0 && len < sizeof(text)) {
+                n = read(fd, text + len, sizeof(text) - len);
+                if (n < 0)
+                        return error_set(err, -errno, "FILE_NOT_FOUND", "cannot read %s: %s", name, strerror(errno));
+                len += (size_t) n;
+        }
+        while (len > 0 && (text[len - 1] == '\n' || text[len - 1] == '\r'))
+                len--;
+        for (size_t i = 0; i < len; i++)
+                if (text[i] <= ' ' || text[i] > '~')
+                        len = 0;
+        if (len == 0 || len > LOADED_MAX)
+                return error_set(err, -EINVAL, "FIELD_INVALID", "%s has no token, which is one line without spaces",
+                                 name);
+
+        *ret_token = strndup(text, len);
+        return *ret_token ? 0 : -ENOMEM;
+}
+
+int token_load(const char *path, char **ret_token, HutchError *err) {
+        _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+        if (fd < 0)
+                return error_set(err, -errno, "FILE_NOT_FOUND", "cannot read %s: %s", path, strerror(errno));
+        return token_load_fd(fd, path, ret_token, err);
 }
 
 void token_format_time(uint64_t seconds, char ret_text[static TOKEN_TIME_SIZE]) {

@@ -50,6 +50,11 @@ int token_make(const char *name, char ret_text[static TOKEN_TEXT_SIZE], uint8_t 
 /* The name in a token's text. False: it is no token. */
 bool token_read_name(const char *text, size_t len, char ret_name[static TOKEN_NAME_MAX + 1]) __attribute__((nonnull));
 
+/* Reads a token out of the file at @path, or out of @fd, which is called @name in messages: one line without spaces,
+ * which the caller frees. -EINVAL; -ENOMEM. */
+int token_load(const char *path, char **ret_token, HutchError *err) __attribute__((nonnull(1, 2)));
+int token_load_fd(int fd, const char *name, char **ret_token, HutchError *err) __attribute__((nonnull(2, 3)));
+
 void token_digest(const char *text, size_t len, uint8_t ret_digest[static TOKEN_DIGEST_SIZE]) __attribute__((nonnull));
 
 /* Reads @len bytes of a file that is called @name in messages. -EINVAL: what is wrong, with the line. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* What lives here: a client's loop, who runs it, and who is told. What does not: calls (outcall.c), and which daemon
- * is meant (address.c). */
+ * is meant (endpoint.c). */
 
 #include "client/client.h"
 
@@ -17,7 +17,7 @@
 #include "base/fd.h"
 #include "base/memory.h"
 #include "base/strings.h"
-#include "client/address.h"
+#include "client/endpoint.h"
 #include "client/failure.h"
 #include "client/outcall.h"
 #include "rpc/tls.h"
@@ -198,51 +198,51 @@ static void close_loop(HutchClient *client) {
         (void) fd_close(client->poke_fd);
 }
 
-static int make_tls(const HutchClientOptions *options, TlsContext **ret_context, HutchError *err) {
+static int make_tls(const Endpoint *endpoint, TlsContext **ret_context, HutchError *err) {
         const TlsClientOptions tls_options = {
-                .ca_file = options->ca_file,
-                .certificate_file = options->certificate_file,
-                .key_file = options->key_file,
+                .ca_file = endpoint->ca_file,
+                .certificate_file = endpoint->certificate_file,
+                .key_file = endpoint->key_file,
         };
 
         return tls_context_new_client(&tls_options, ret_context, err);
 }
 
-static int make_channel(HutchClient *client, const HutchClientOptions *options, HutchError *err) {
+static int make_channel(HutchClient *client, const HutchClientOptions *options, const Endpoint *endpoint,
+                        HutchError *err) {
         _cleanup_(tls_context_unrefp) TlsContext *context = NULL;
         ChannelOptions channel_options = channel_options_default;
         SessionLimits limits = session_limits_default;
         int r = 0;
 
-        if (!options->clear_text && !str_has_prefix(client->address, "unix:"))
-                r = make_tls(options, &context, err);
+        if (!options->clear_text && !endpoint_is_local(endpoint))
+                r = make_tls(endpoint, &context, err);
         if (r < 0)
                 return r;
 
         limits.max_message = REPLY_MAX;
         channel_options.target = client->address;
         channel_options.tls = context;
-        channel_options.server_name = options->server_name;
-        channel_options.token = options->token;
+        channel_options.server_name = endpoint->server_name;
+        channel_options.token = endpoint_is_local(endpoint) ? NULL : endpoint->token;
         channel_options.token_in_clear = options->token_in_clear_text;
-        channel_options.user_agent = options->user_agent;
+        channel_options.user_agent = options->user_agent ? options->user_agent : "hutch-c/" HUTCH_VERSION;
         channel_options.limits = &limits;
         return channel_new(client->hub, &channel_options, &client->channel, err);
 }
 
-/* Makes a client whose address is @address, which it takes over. */
-static int client_make(const HutchClientOptions *options, char *address, HutchClient **ret_client, HutchError *err) {
+/* Makes a client of @endpoint, whose address it takes over when it succeeds. */
+static int client_make(const HutchClientOptions *options, Endpoint *endpoint, HutchClient **ret_client,
+                       HutchError *err) {
         HutchClient *client = try_new0(HutchClient, 1);
         int r;
 
-        if (!client) {
-                free(address);
+        if (!client)
                 return -ENOMEM;
-        }
 
         client->pid = getpid();
         client->caller_fd = client->poke_fd = -1;
-        client->address = address;
+        client->address = endpoint->address;
         client->timeout = options->timeout > 0 ? options->timeout : TIMEOUT_DEFAULT;
         client->max_request = REQUEST_MAX;
         (void) pthread_mutex_init(&client->mutex, NULL);
@@ -250,17 +250,17 @@ static int client_make(const HutchClientOptions *options, char *address, HutchCl
         if (r < 0) {
                 (void) error_set(err, r, "HOST_EXHAUSTED", "cannot make an event loop: %s", uv_strerror(r));
         } else {
-                r = make_channel(client, options, err);
+                r = make_channel(client, options, endpoint, err);
                 if (r < 0)
                         close_loop(client);
         }
         if (r < 0) {
                 (void) pthread_mutex_destroy(&client->mutex);
-                free(client->address);
                 free(client);
                 return r;
         }
 
+        endpoint->address = NULL;
         *ret_client = client;
         return 0;
 }
@@ -268,22 +268,18 @@ static int client_make(const HutchClientOptions *options, char *address, HutchCl
 int hutch_client_new(const HutchClientOptions *options, HutchClient **ret_client, HutchError **ret_error) {
         static const HutchClientOptions defaults;
         _cleanup_(failure_clear) Failure failure = {};
-        char *address = NULL;
+        _cleanup_(endpoint_clear) Endpoint endpoint = {};
         bool started = false;
         int r;
 
         if (!options)
                 options = &defaults;
 
-        r = address_find(options->address, &address, &failure.error);
+        r = endpoint_find(options, &endpoint, &failure.error);
         if (r == 0 && options->start_daemon)
-                r = address_start_daemon(address, &started, &failure);
-        if (r < 0) {
-                free(address);
-                return failure_tell(&failure, r, ret_error);
-        }
-
-        r = client_make(options, address, ret_client, &failure.error);
+                r = endpoint_start_daemon(&endpoint, &started, &failure);
+        if (r == 0)
+                r = client_make(options, &endpoint, ret_client, &failure.error);
         if (r == 0)
                 (*ret_client)->started_daemon = started;
         return failure_tell(&failure, r, ret_error);

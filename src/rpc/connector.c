@@ -60,9 +60,9 @@ static int parse_tcp(const char *text, Target *target, HutchError *err) {
 static int parse_unix(const char *path, Target *target, HutchError *err) {
         const size_t path_max = sizeof(((struct sockaddr_un *) NULL)->sun_path) - 1;
 
-        if (strlen(path) == 0 || strlen(path) > path_max)
-                return error_set(err, -EINVAL, "ADDRESS_MALFORMED", "the path of a Unix socket has 1 to %zu bytes",
-                                 path_max);
+        if (path[0] != '/' || strlen(path) > path_max)
+                return error_set(err, -EINVAL, "ADDRESS_MALFORMED",
+                                 "the path of a Unix socket is absolute and has at most %zu bytes", path_max);
 
         target->path = strdup(path);
         return target->path ? 0 : -ENOMEM;

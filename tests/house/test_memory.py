@@ -8,7 +8,8 @@ from tree import ROOT
 
 ABORTING = re.compile(r"\b(new0|xcalloc|xreallocarray|xstrn?dup|abort|assert)\s*\(")
 ROOMS = ("rpc", "client")
-RULES = ("base/paths", "base/program", "model/environment", "model/ids", "model/labels", "model/selector")
+RULES = ("base/contexts", "base/paths", "base/program")
+RULES += ("model/environment", "model/ids", "model/labels", "model/selector")
 SOURCES = [file for room in ROOMS for file in sorted((ROOT / "src" / room).glob("*.[ch]"))]
 SOURCES += [ROOT / "src" / f"{rule}.c" for rule in (*RULES, "policy/path-rules")]
 

@@ -227,13 +227,25 @@ static void nobody_there_is_told(void **state) {
 }
 
 static void addresses_and_tokens_are_checked_before_connecting(void **state) {
+        static const char *const good[] = { "unix:/a", "a:1", "dns:a:1", "dns:///a:1", "[::1]:1", "127.0.0.1:65535" };
+        static const char *const bad[] = {
+                "nowhere", "",      "unix:",      "a:",    ":1",   "a:0",    "a:65536",
+                "a:b",     "::1:1", "http://a:1", "[::1]", "a:-1", "unix:a",
+        };
         HutchClient *client = NULL;
         HutchError *error = NULL;
 
         (void) state;
-        assert_int_equal(hutch_client_new(&(HutchClientOptions){ .address = "nowhere" }, &client, &error), -EINVAL);
-        assert_string_equal(hutch_error_reason(error), "ADDRESS_MALFORMED");
-        hutch_error_free(error);
+        for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+                assert_int_equal(hutch_client_new(&(HutchClientOptions){ .address = good[i] }, &client, NULL), 0);
+                hutch_client_free(client);
+        }
+        for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+                if (hutch_client_new(&(HutchClientOptions){ .address = bad[i] }, &client, &error) != -EINVAL)
+                        fail_msg("'%s' is an address", bad[i]);
+                assert_string_equal(hutch_error_reason(error), "ADDRESS_MALFORMED");
+                hutch_error_free(error);
+        }
         assert_int_equal(
                 hutch_client_new(
                         &(HutchClientOptions){ .address = "dns:127.0.0.1:1", .clear_text = true, .token = "secret" },
@@ -242,6 +254,7 @@ static void addresses_and_tokens_are_checked_before_connecting(void **state) {
         assert_string_equal(hutch_error_reason(error), "TOKEN_IN_CLEAR_TEXT");
         hutch_error_free(error);
         rule_holds(__func__, "AUTH-004");
+        rule_holds(__func__, "CONN-002");
 }
 
 static void methods_are_those_of_the_contract(void **state) {
@@ -344,8 +357,20 @@ static void tcp_is_encrypted_and_certificates_are_checked(void **state) {
         assert_string_equal(daemon->calls[0].authorization, "Bearer secret");
         hutch_client_free(client);
 
-        options.server_name = "elsewhere";
+        options.address = NULL;
+        assert_int_equal(setenv("HUTCH_ADDRESS", fake_daemon_address, 1), 0);
+        options.ca_file = NULL;
         options.timeout = 100 * NSEC_PER_MSEC;
+        assert_int_equal(hutch_client_new(&options, &client, NULL), 0);
+        assert_int_equal(ping(client, &error), -ECONNREFUSED);
+        assert_string_equal(hutch_error_reason(error), "TLS_CERTIFICATE_UNTRUSTED");
+        hutch_error_free(error);
+        hutch_client_free(client);
+        assert_int_equal(unsetenv("HUTCH_ADDRESS"), 0);
+
+        options.address = fake_daemon_address;
+        options.ca_file = fake_daemon_file("ca", ".pem");
+        options.server_name = "elsewhere";
         assert_int_equal(hutch_client_new(&options, &client, NULL), 0);
         assert_int_equal(ping(client, &error), -ECONNREFUSED);
         assert_string_equal(hutch_error_reason(error), "TLS_CERTIFICATE_NAME");
@@ -356,6 +381,7 @@ static void tcp_is_encrypted_and_certificates_are_checked(void **state) {
         assert_int_equal(hutch_client_new(&options, &client, &error), -ENOENT);
         assert_string_equal(hutch_error_reason(error), "TLS_FILE");
         hutch_error_free(error);
+        rule_holds(__func__, "CONN-003");
 }
 
 /* ---- Calls of their own, and loops of others ---- */
