@@ -9,6 +9,7 @@
 
 #include "base/strings.h"
 #include "cli/complete.h"
+#include "cli/context-commands.h"
 #include "cli/copy.h"
 #include "cli/doctor.h"
 #include "cli/events-command.h"
@@ -20,6 +21,7 @@
 #include "cli/sandbox-commands.h"
 #include "cli/spec-options.h"
 #include "cli/system-commands.h"
+#include "cli/token-commands.h"
 #include "cli/top-command.h"
 
 #define ANY SIZE_MAX
@@ -27,6 +29,12 @@
 const Option global_options[] = {
         { "socket", 0, "PATH", .help = "the daemon's Unix socket (HUTCH_SOCKET)", COMPLETES_FILES },
         { "address", 0, "ADDRESS", .help = "the daemon's address: unix:/path or host:port (HUTCH_ADDRESS)" },
+        { "context", 0, "NAME", .help = "a daemon of the contexts file (HUTCH_CONTEXT)", COMPLETES_CONTEXTS },
+        { "ca", 0, "FILE", .help = "who signs the daemon's certificate (HUTCH_CA_FILE)", COMPLETES_FILES },
+        { "cert", 0, "FILE", .help = "this client's certificate (HUTCH_CERTIFICATE_FILE)", COMPLETES_FILES },
+        { "key", 0, "FILE", .help = "its key (HUTCH_KEY_FILE)", COMPLETES_FILES },
+        { "server-name", 0, "NAME", .help = "what the daemon's certificate must be for, if not the address" },
+        { "token-file", 0, "FILE", .help = "a file with the bearer token (HUTCH_TOKEN has one, too)", COMPLETES_FILES },
         { "help", 'h', NULL, .help = "print help, and end" },
         {},
 };
@@ -187,6 +195,21 @@ static const Option file_watch_options[] = {
 
 static const Option daemon_stop_options[] = {
         { "timeout", 0, "DURATION", .help = "how long it may take (30s)" },
+        {},
+};
+
+static const Option token_file_options[] = {
+        { "file", 0, "FILE", .help = "the file, if it is not tokens in the daemon's state folder", COMPLETES_FILES },
+        {},
+};
+
+static const Option token_create_options[] = {
+        { "expires", 0, "DURATION", .help = "when it ends: 90d; otherwise never" },
+        {},
+};
+
+static const Option context_add_options[] = {
+        { "token-stdin", 0, NULL, .help = "read the bearer token from stdin" },
         {},
 };
 
@@ -541,6 +564,92 @@ const Command commands[] = {
                 .summary = "Tell whether a daemon runs; ends with 1 when none does",
                 .options = { output_options, global_options },
                 .run = command_daemon_status,
+        },
+        {
+                .name = "context",
+                .operands = "COMMAND",
+                .summary = "Give daemons names, and choose one",
+                .options = { global_options },
+                .max_operands = ANY,
+        },
+        {
+                .name = "context add",
+                .operands = "NAME",
+                .summary = "Name a daemon: its --address, and what --ca, --cert, --key and --server-name say",
+                .details = "The token, if one is needed, comes by --token-stdin or --token-file, and is kept in\n"
+                           "contexts.json, which is for its owner only. Nobody is called.",
+                .options = { context_add_options, global_options },
+                .min_operands = 1,
+                .max_operands = 1,
+                .run = command_context_add,
+        },
+        {
+                .name = "context use",
+                .operands = "[NAME]",
+                .summary = "Have commands go to that daemon from now on; without a name to this user's own",
+                .options = { global_options },
+                .max_operands = 1,
+                .completes = { COMPLETES_CONTEXTS },
+                .run = command_context_use,
+        },
+        {
+                .name = "context list",
+                .operands = "",
+                .summary = "List contexts",
+                .options = { global_options },
+                .run = command_context_list,
+        },
+        {
+                .name = "context show",
+                .operands = "[NAME]",
+                .summary = "Show a context, or the current one; of its token only that there is one",
+                .options = { global_options },
+                .max_operands = 1,
+                .completes = { COMPLETES_CONTEXTS },
+                .run = command_context_show,
+        },
+        {
+                .name = "context remove",
+                .operands = "NAME",
+                .summary = "Forget a context",
+                .options = { global_options },
+                .min_operands = 1,
+                .max_operands = 1,
+                .completes = { COMPLETES_CONTEXTS },
+                .run = command_context_remove,
+        },
+        {
+                .name = "token",
+                .operands = "COMMAND",
+                .summary = "Change who may call a daemon on this machine over TCP",
+                .options = { global_options },
+                .max_operands = ANY,
+        },
+        {
+                .name = "token create",
+                .operands = "NAME",
+                .summary = "Make a bearer token and print it, this once",
+                .details = "Its digest goes into the file of tokens; the daemon looks there by itself.",
+                .options = { token_create_options, token_file_options, global_options },
+                .min_operands = 1,
+                .max_operands = 1,
+                .run = command_token_create,
+        },
+        {
+                .name = "token list",
+                .operands = "",
+                .summary = "List tokens by their names",
+                .options = { token_file_options, global_options },
+                .run = command_token_list,
+        },
+        {
+                .name = "token revoke",
+                .operands = "NAME",
+                .summary = "Have a token refused from now on",
+                .options = { token_file_options, global_options },
+                .min_operands = 1,
+                .max_operands = 1,
+                .run = command_token_revoke,
         },
         {
                 .name = "completion",

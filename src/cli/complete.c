@@ -13,6 +13,7 @@
 #include "base/strings.h"
 #include "cli/commands.h"
 #include "cli/connection.h"
+#include "cli/context-commands.h"
 #include "cli/exit-codes.h"
 #include "cli/report.h"
 #include "pbtext/pbtext.h"
@@ -159,6 +160,9 @@ static void offer_kind(Completes kind, const Arguments *arguments, const char *t
                 break;
         case COMPLETES_SHELLS:
                 offer_choices("bash|zsh|fish", typed);
+                break;
+        case COMPLETES_CONTEXTS:
+                contexts_offer(offer, typed);
                 break;
         case COMPLETES_SANDBOXES:
         case COMPLETES_EXECS:

@@ -33,6 +33,12 @@ static int open_client(const Arguments *arguments, HutchClientOptions options, H
         _cleanup_free_ char *address = find_address(arguments);
 
         options.address = address;
+        options.context = arguments_get(arguments, "context");
+        options.ca_file = arguments_get(arguments, "ca");
+        options.certificate_file = arguments_get(arguments, "cert");
+        options.key_file = arguments_get(arguments, "key");
+        options.server_name = arguments_get(arguments, "server-name");
+        options.token_file = arguments_get(arguments, "token-file");
         return hutch_client_new(&options, ret_client, ret_error);
 }
 
@@ -51,19 +57,26 @@ int connection_open(const Arguments *arguments, HutchClient **ret_client, HutchE
 
 int connection_open_running(const Arguments *arguments, uint64_t timeout, HutchClient **ret_client,
                             HutchError **ret_error) {
-        _cleanup_free_ char *socket = connection_socket(arguments, NULL);
-        int pid;
+        int pid, r = open_client(arguments, (HutchClientOptions){ .timeout = timeout }, ret_client, ret_error);
+        const char *address = r < 0 ? "" : hutch_client_address(*ret_client);
 
         /* Calls would be tried again and again, as if it came back. */
-        if (socket && hutch_daemon_pid(socket, &pid, NULL) == 0 && pid == 0)
-                return -ECONNREFUSED;
+        if (!str_has_prefix(address, UNIX_PREFIX) || hutch_daemon_pid(address + strlen(UNIX_PREFIX), &pid, NULL) < 0 ||
+            pid > 0)
+                return r;
 
-        return open_client(arguments, (HutchClientOptions){ .timeout = timeout }, ret_client, ret_error);
+        hutch_client_free(*ret_client);
+        *ret_client = NULL;
+        return -ECONNREFUSED;
 }
 
 char *connection_socket(const Arguments *arguments, HutchError *err) {
         const char *address = arguments_get(arguments, "address"), *path = arguments_get(arguments, "socket");
 
+        if (arguments_have(arguments, "context")) {
+                (void) error_set(err, -EINVAL, "USAGE", "--context is for daemons that are there: name a --socket");
+                return NULL;
+        }
         if (!address)
                 address = getenv("HUTCH_ADDRESS");
         if (path || !address || *address == '\0')

@@ -7,7 +7,8 @@
 #include "base/memory.h"
 #include "cli/options.h"
 
-/* The daemon that a command talks to: the one that --socket, --address or the environment name, or this user's. */
+/* The daemon that a command talks to: the one that --socket, --address or --context name, or else as libhutch finds
+ * it. */
 
 DEFINE_CLEANUP(HutchClient *, hutch_client_free);
 DEFINE_CLEANUP(HutchSandbox *, hutch_sandbox_free);

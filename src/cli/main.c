@@ -69,8 +69,10 @@ static int run_command(const Command *command, char *argv[], Arguments *argument
         }
 
         r = check_operands(command, arguments);
-        if (r == EXIT_SUCCESS && arguments_have(arguments, "socket") && arguments_have(arguments, "address"))
-                r = usage_error(arguments, "--socket and --address exclude each other");
+        if (r == EXIT_SUCCESS && arguments_have(arguments, "socket") + arguments_have(arguments, "address") +
+                                                 arguments_have(arguments, "context") >
+                                         1)
+                r = usage_error(arguments, "--socket, --address and --context exclude each other");
         return r == EXIT_SUCCESS ? command->run(arguments) : r;
 }
 

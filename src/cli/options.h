@@ -29,6 +29,7 @@ typedef enum Completes {
         COMPLETES_STATES,
         COMPLETES_PROFILES,
         COMPLETES_SHELLS, /* that completion is for */
+        COMPLETES_CONTEXTS,
 } Completes;
 
 typedef struct Option {

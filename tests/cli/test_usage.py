@@ -30,6 +30,8 @@ def test_help_lists_every_command_of_the_issue(alone):
     expected = expected.split() + ["doctor", "exec list", "exec get", "exec cancel", "exec logs", "completion", "help"]
     expected += ["daemon", "daemon start", "daemon stop", "daemon status"]
     expected += "cp ls cat stat mkdir mv rm diff watch".split()
+    expected += ["token", *(f"token {name}" for name in ("create", "list", "revoke"))]
+    expected += ["context", *(f"context {name}" for name in ("add", "use", "list", "show", "remove"))]
     assert sorted(commands_of(alone)) == sorted(expected)
 
 
