@@ -32,7 +32,7 @@ static const struct {
 #define N_FIELDS (sizeof(fields) / sizeof(fields[0]))
 
 static char **field_of(const Context *context, size_t i) {
-        return (char **) ((char *) context + fields[i].offset);
+        return (void *) ((char *) context + fields[i].offset);
 }
 
 static void context_clear(Context *context) {
