@@ -126,7 +126,6 @@ function checkField(
       (value as string[]).forEach((id, i) => checks.run(`${path}[${i}]`, () => checkId(id)));
       break;
     case "request_id":
-    case "upload_id":
       if (text !== "") {
         checks.run(path, () => checkRequestId(text));
       }

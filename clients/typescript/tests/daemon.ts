@@ -85,6 +85,13 @@ export class Daemon implements AsyncDisposable {
     }
   }
 
+  /** Where it serves over TCP, when it was told to choose. */
+  tcpPort(): number {
+    const ports = readFileSync(this.logFile, "utf8").matchAll(/msg="serving over TCP".* port=(\d+)/g);
+
+    return Number(Array.from(ports, (port) => port[1]).pop());
+  }
+
   private get logFile(): string {
     return join(this.folder, "log");
   }
