@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures how files get into a sandbox and out of it: hutch cp beside cp, docker cp, and tar through docker exec.
+"""Measures how files get into a sandbox and out of it: hutch cp beside cp, docker cp, and tar through docker exec; and
+the streams of the API alone, beside dd.
 
 Writes a table to the terminal and to build/bench/files.md, and the numbers to build/bench/files.json. Asserts nothing.
 docs/benchmarks.md tells what the numbers mean."""
@@ -7,6 +8,7 @@ docs/benchmarks.md tells what the numbers mean."""
 import contextlib
 import json
 import os
+import resource
 import shutil
 import statistics
 import subprocess
@@ -15,17 +17,21 @@ import threading
 import time
 from pathlib import Path
 
-from sandbox import HUTCH, LIMIT, OURS, Daemon, build_programs, number
+from sandbox import HUTCH, LIMIT, OURS, PROGRAMS, Daemon, build_programs, number
 from sandbox_others import Docker, Failed, output_of, pids_below
 from servers import BUILD
 
-CP, DOCKER_CP, DOCKER_TAR = "cp", "docker cp", "tar by docker exec"
-COLUMNS = (OURS, CP, DOCKER_CP, DOCKER_TAR)
+CP, DD, DOCKER_CP, DOCKER_TAR = "cp", "dd", "docker cp", "tar by docker exec"
+COLUMNS = (OURS, CP, DD, DOCKER_CP, DOCKER_TAR)
+CLIENT = PROGRAMS / "bench/file-client"
 SIZES = {"4 KiB": 4 << 10, "1 MiB": 1 << 20, "1 GiB": 1 << 30}
 SMALL_FILES = 10_000
 SMALL_SIZE = 1000
 SAMPLES = 5
 LARGE = 1 << 30
+STREAMS = 3
+SMALL_STREAMS = 50
+TARGETS = {"up": "≥ 700", "down": "≥ 1,000"}
 FOLDER = f"{SMALL_FILES:,} small files"
 
 
@@ -104,6 +110,60 @@ class Peaks:
         self.thread.join()
 
 
+def stream_case(direction: str) -> str:
+    return f"one stream of 1 GiB {direction}, the API alone (target: {TARGETS[direction]})"
+
+
+def processor_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def processor_times(daemon: Daemon) -> dict[str, float]:
+    """Of all processes that a byte goes through: of clients those that have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    keeper = pids_below(daemon.process.pid, depth=1)[0]
+    times = {"client": usage.ru_utime + usage.ru_stime, "hutchd": processor_seconds(daemon.process.pid)}
+    times["keeper"] = processor_seconds(keeper)
+    for pid in pids_below(keeper):
+        with contextlib.suppress(OSError):
+            if Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip() == "hutch-files":
+                times["worker"] = times.get("worker", 0) + processor_seconds(pid)
+    return times
+
+
+def measure_streams(daemon: Daemon, sandbox: str, results: dict) -> None:
+    """Files from memory and to nowhere, through the API: without a program to start and a disk of the client's."""
+
+    def medium(direction: str, size: int, count: int) -> float:
+        """The median of the seconds that a file takes."""
+        output = output_of(CLIENT, daemon.socket, sandbox, direction, size, count, limit=LIMIT)
+        return statistics.median(map(float, output.split())) / 1e6
+
+    for name, size in SIZES.items():
+        for direction in ("up", "down"):
+            if size < LARGE:
+                taken = medium(direction, size, SMALL_STREAMS) * 1000
+                results[f"{name} {direction}, the API alone", "ms"] = {OURS: taken}
+                continue
+            before = processor_times(daemon)
+            taken = medium(direction, size, STREAMS)
+            after = processor_times(daemon)
+            results[stream_case(direction), "MB/s"] = {OURS: LARGE / 1e6 / taken}
+            for process, time_after in after.items():
+                spent = (time_after - before[process]) / STREAMS
+                results[f"… processor time per GiB {direction}: {process}", "s"] = {OURS: spent}
+
+
+def measure_dd(folder: Path, results: dict) -> None:
+    """The same on the same disk, synced as well, without anything between."""
+    file = folder / "dd"
+    lines = {"up": f"dd if=/dev/zero of={file} bs=1M count=1024 conv=fsync", "down": f"dd if={file} of=/dev/null bs=1M"}
+    for direction, line in lines.items():
+        results[stream_case(direction), "MB/s"][DD] = LARGE / 1e6 / statistics.median(seconds(line) for _ in range(STREAMS))
+    file.unlink()
+
+
 def measure_ours(sources: dict[str, Path], folder: Path, results: dict) -> None:
     with Daemon(folder / "daemon") as daemon:
         hutch = f"{HUTCH} --socket {daemon.socket}"
@@ -116,6 +176,7 @@ def measure_ours(sources: dict[str, Path], folder: Path, results: dict) -> None:
         )
         with Peaks(daemon) as memory:
             measure_way(way, sources, folder, results)
+            measure_streams(daemon, sandbox, results)
         for name, kib in memory.peaks.items():
             results.setdefault((f"the most memory of {name} meanwhile", "KiB"), {})[OURS] = kib
         output_of("sh", "-c", f"{hutch} delete --wait {sandbox}", limit=LIMIT)
@@ -165,6 +226,7 @@ def report(machine: dict[str, str]) -> None:
         copy = Way(CP, f"cp -r '{{source}}' {folder}/copy", f"cp -r {folder}/copy '{{target}}'", f"rm -r {folder}/copy")
         measure_way(copy, sources, folder, results)
         measure_ours(sources, folder, results)
+        measure_dd(folder, results)
         try:
             measure_docker(sources, folder, results)
         except (Failed, subprocess.SubprocessError) as failure:

@@ -442,7 +442,7 @@ def as_markdown(report: dict) -> str:
 def build_programs() -> None:
     if not (PROGRAMS / "build.ninja").exists():
         run("meson", "setup", PROGRAMS, "--buildtype=release", env=environment() | {"CC": "gcc"})
-    ours = [f"bench/{name}" for name in ("sandbox-client", "sandbox-floor", "keeper-without")]
+    ours = [f"bench/{name}" for name in ("sandbox-client", "sandbox-floor", "keeper-without", "file-client")]
     run("ninja", "-C", PROGRAMS, "hutch", "hutchd", "hutch-keeper", *ours, env=environment())
 
 
