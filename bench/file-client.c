@@ -3,7 +3,8 @@
 /* What lives here: a client that sends files from memory, and takes files to nowhere: what is left is the way between.
  * What does not: what it is compared with, and what becomes of the numbers (files.py).
  *
- *         file-client SOCKET SANDBOX up BYTES COUNT      uploads a file: microseconds from the request to its answer, each
+ *         file-client SOCKET SANDBOX up BYTES COUNT      uploads a file: microseconds from the request to its answer,
+ *                                                        each
  *         file-client SOCKET SANDBOX down BYTES COUNT    downloads the file that was uploaded: the same */
 
 #include <hutch/hutch.h>

@@ -158,9 +158,13 @@ def measure_streams(daemon: Daemon, sandbox: str, results: dict) -> None:
 def measure_dd(folder: Path, results: dict) -> None:
     """The same on the same disk, synced as well, without anything between."""
     file = folder / "dd"
-    lines = {"up": f"dd if=/dev/zero of={file} bs=1M count=1024 conv=fsync", "down": f"dd if={file} of=/dev/null bs=1M"}
+    lines = {
+        "up": f"dd if=/dev/zero of={file} bs=1M count={LARGE >> 20} conv=fsync",
+        "down": f"dd if={file} of=/dev/null bs=1M",
+    }
     for direction, line in lines.items():
-        results[stream_case(direction), "MB/s"][DD] = LARGE / 1e6 / statistics.median(seconds(line) for _ in range(STREAMS))
+        taken = statistics.median(seconds(line) for _ in range(STREAMS))
+        results[stream_case(direction), "MB/s"][DD] = LARGE / 1e6 / taken
     file.unlink()
 
 

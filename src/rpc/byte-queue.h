@@ -39,8 +39,8 @@ size_t byte_queue_read(ByteQueue *queue, void *ret_bytes, size_t len) __attribut
  * until they are read or dropped. */
 const uint8_t *byte_queue_peek(const ByteQueue *queue, size_t *ret_len) __attribute__((nonnull));
 
-/* Removes the first @len bytes, as many as byte_queue_peek() shows or fewer. BYTE_QUEUE_LEND_MIN or more stay where they
- * are until the queue is cleared or @spent is freed. */
+/* Removes the first @len bytes, as many as byte_queue_peek() shows or fewer. BYTE_QUEUE_LEND_MIN or more stay where
+ * they are until the queue is cleared or @spent is freed. */
 #define BYTE_QUEUE_LEND_MIN ((size_t) 16 << 10)
 void byte_queue_lend(ByteQueue *queue, size_t len, ByteChunk **spent) __attribute__((nonnull));
 

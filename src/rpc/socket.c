@@ -282,7 +282,8 @@ static void on_poll(uv_poll_t *poll, int status, int events) {
         update_poll(socket);
 }
 
-/* Has a Unix socket take much at once: it is written to again only when most of it was read. TCP sees to that itself. */
+/* Has a Unix socket take much at once: it is written to again only when most of it was read. TCP sees to that
+ * itself. */
 static void grow_unix_buffer(int fd) {
         int domain, size = UNIX_BUFFER;
         socklen_t len = sizeof(domain);
