@@ -13,6 +13,7 @@ from contract import ROOT
 # The folders that hold generated files and nothing else.
 FOLDERS = {
     "clients/go/hutchv1",
+    "clients/python/src/hutch/sync",
     "clients/python/src/hutch/v1",
     "clients/typescript/src/gen",
     "src/contract/google",
@@ -49,7 +50,7 @@ def make(tmp_path_factory):
 @pytest.fixture(name="copy")
 def copy_tree(tmp_path):
     """What scripts/generate needs of this tree."""
-    for folder in ("proto", "scripts"):
+    for folder in ("proto", "scripts", "clients/python/tools", "clients/python/src/hutch/aio"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
     (tmp_path / "build").mkdir()
     (tmp_path / "build" / "tools").symlink_to(ROOT / "build" / "tools")

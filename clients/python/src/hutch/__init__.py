@@ -1,2 +1,78 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Python client of Hutch."""
+"""The Python client of Hutch.
+
+`Client` has all that the contract offers, `SandboxClient` what agents need most; `hutch.aio` has both for asyncio,
+under the same names. `hutch.v1` has the messages of the contract."""
+
+from hutch._results import ExecResult, SandboxSpec
+from hutch._version import VERSION as __version__
+from hutch.errors import (
+    Aborted,
+    AlreadyExists,
+    Cancelled,
+    DeadlineExceeded,
+    FailedPrecondition,
+    HutchError,
+    Internal,
+    InvalidArgument,
+    NotFound,
+    OutOfRange,
+    PermissionDenied,
+    ResourceExhausted,
+    SandboxUnavailable,
+    StreamIncomplete,
+    Unauthenticated,
+    Unimplemented,
+    Violation,
+)
+from hutch.sync import (
+    Client,
+    Download,
+    Exec,
+    ExecOutput,
+    ExecStream,
+    Files,
+    FileWatch,
+    OneShot,
+    Output,
+    Sandbox,
+    SandboxClient,
+    SandboxHandle,
+    Watch,
+)
+
+__all__ = [
+    "Aborted",
+    "AlreadyExists",
+    "Cancelled",
+    "Client",
+    "DeadlineExceeded",
+    "Download",
+    "Exec",
+    "ExecOutput",
+    "ExecResult",
+    "ExecStream",
+    "FailedPrecondition",
+    "FileWatch",
+    "Files",
+    "HutchError",
+    "Internal",
+    "InvalidArgument",
+    "NotFound",
+    "OneShot",
+    "OutOfRange",
+    "Output",
+    "PermissionDenied",
+    "ResourceExhausted",
+    "Sandbox",
+    "SandboxClient",
+    "SandboxHandle",
+    "SandboxSpec",
+    "SandboxUnavailable",
+    "StreamIncomplete",
+    "Unauthenticated",
+    "Unimplemented",
+    "Violation",
+    "Watch",
+    "__version__",
+]
