@@ -4,6 +4,7 @@
 import json
 import os
 import subprocess
+import sys
 import tempfile
 import threading
 from pathlib import Path
@@ -16,6 +17,8 @@ LIMIT = 60  # seconds that a command may take; each has a deadline of its own
 DRIVERS = {
     "c": [BUILD / "tests/conformance/drivers/c/conformance-driver"],
     "typescript": [ROOT / "tests/conformance/drivers/typescript/run"],
+    "python": [sys.executable, ROOT / "tests/conformance/drivers/python/driver.py"],
+    "python-sync": [sys.executable, ROOT / "tests/conformance/drivers/python/driver.py", "--sync"],
 }
 # Commands that a library has no public function for, with the reason: their cases are not for this language.
 WITHOUT: dict[str, dict[str, str]] = {
@@ -25,6 +28,10 @@ WITHOUT: dict[str, dict[str, str]] = {
         "once.run_shell": "the same",
         "once.run_python": "the same",
         "cancel:exec.run": "a call that waits has a deadline and cannot be cancelled; streams can",
+    },
+    "python-sync": {
+        "cancel:exec.run": "a call that waits has a deadline and cannot be cancelled; streams can",
+        "cancel:once.run": "the same",
     },
 }
 
