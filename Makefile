@@ -7,7 +7,7 @@ SUITES := unit unit-sanitized fuzz interop keeper integration crash cli escape i
 	typescript house contract spec
 C_FILES = find src include tests bench -path src/contract -prune -o -name '*.[ch]' -print 2>/dev/null
 
-.PHONY: help run build deps test $(SUITES:%=test-%) test-vm bench soak format lint generate install clean distclean
+.PHONY: help run build deps test $(SUITES:%=test-%) test-vm bench soak soak-files format lint generate install clean distclean
 
 help:
 	@echo 'make run              build hutch and run a command in a sandbox'
@@ -16,6 +16,7 @@ help:
 	@echo 'make test-vm          run the tests of cgroups in a virtual machine, which takes long'
 	@echo 'make bench            run the benchmarks'
 	@echo 'make soak             abuse 300 sandboxes for some minutes, and watch the daemon'
+	@echo 'make soak-files       move much, and race for files for minutes'
 	@echo 'make format           format the C sources in place'
 	@echo 'make lint             check the tree: format, clang-tidy, includes, the contract'
 	@echo 'make generate         regenerate the code made from proto/'
@@ -48,6 +49,10 @@ bench:
 
 soak: build
 	bash -c '. scripts/env && tests/soak/abuse.py $(if $(MINUTES),--minutes $(MINUTES))'
+
+soak-files: build
+	bash -c '. scripts/env && export HUTCH_FILES_LONG=1 HUTCH_RACE_SECONDS=60 HUTCH_TEST_PATIENCE=10 && \
+		pytest tests/integration/test_file_moments.py && pytest tests/keeper/test_file_races.py'
 
 format: deps
 	$(C_FILES) | xargs clang-format -i

@@ -34,9 +34,15 @@ typedef struct Link {
         char *path; /* below the target */
 } Link;
 
+/* What all copies of a sandbox take on disk. */
+typedef struct Spent {
+        uint64_t bytes, inodes;
+} Spent;
+
 typedef struct Copying {
         Rootfs *rootfs;
         const KeptSource *source;
+        Spent *spent;
         bool gives;          /* files can be given to others than the process's own user */
         int from;            /* the source's root */
         int to;              /* the target's */
@@ -65,6 +71,18 @@ static int fail(const Copying *copying, int r) {
         return copying->rootfs->reason ? r : fail_with(copying, r, reason, what);
 }
 
+/* Keeps copies within the sandbox's limits of its disk: until they are made nobody measures it. */
+static int spend(const Copying *copying, uint64_t bytes, uint64_t inodes) {
+        const KeeperConfig *config = copying->rootfs->config;
+        Spent *spent = copying->spent;
+        spent->bytes += bytes;
+        spent->inodes += inodes;
+        if ((config->disk_bytes == 0 || spent->bytes <= config->disk_bytes) &&
+            (config->disk_inodes == 0 || spent->inodes <= config->disk_inodes))
+                return 0;
+        return fail_with(copying, -EDQUOT, "DISK_FULL", "and what was copied before is more than it may have on disk");
+}
+
 /* Makes it the agent's, with the modes and times of @st. */
 static int dress(const Copying *copying, int folder, const char *name, const struct stat *st) {
         const struct timespec times[] = { st->st_atim, st->st_mtim };
@@ -83,7 +101,7 @@ static int clear_way(int folder, const char *name) {
 /* ---- Files ---- */
 
 /* Copies what there was of the file when it was opened, and leaves holes out. */
-static int copy_bytes(int from, int to, off_t size) {
+static int copy_bytes(const Copying *copying, int from, int to, off_t size) {
         for (off_t at = 0; at < size;) {
                 off_t end = size, data = lseek(from, at, SEEK_DATA);
                 if (data < 0 && errno == ENXIO)
@@ -100,6 +118,9 @@ static int copy_bytes(int from, int to, off_t size) {
                         ssize_t sent = sendfile(to, from, &at, n);
                         if (sent < 0 && errno != EINTR)
                                 return -errno;
+                        int r = sent > 0 ? spend(copying, (uint64_t) sent, 0) : 0;
+                        if (r < 0)
+                                return r;
                         if (sent == 0)
                                 return ftruncate(to, at) < 0 ? -errno : 0; /* it has shrunk */
                 }
@@ -138,7 +159,7 @@ static int copy_open_file(Copying *copying, int from, int to, const char *name) 
         _cleanup_close_ int copy = openat(to, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
         if (copy < 0)
                 return -errno;
-        r = copy_bytes(from, copy, st.st_size);
+        r = copy_bytes(copying, from, copy, st.st_size);
         if (r >= 0)
                 r = dress(copying, to, name, &st);
         if (r >= 0)
@@ -227,6 +248,9 @@ static int copy_entry(Copying *copying, int from, int to, const char *name) {
         if (copying->source->exclude && pattern_list_match(copying->source->exclude, copying->path, copying->path_len,
                                                            S_ISDIR(st.st_mode)) == PATTERN_MATCHED)
                 return 0;
+        int r = spend(copying, 0, 1);
+        if (r < 0)
+                return r;
         switch (st.st_mode & S_IFMT) {
         case S_IFDIR:
                 return copy_into_folder(copying, from, to, name, &st);
@@ -303,9 +327,14 @@ static int copy_folder_source(Copying *copying, int root, const struct stat *st)
         return r >= 0 && is_new ? dress(copying, root, target, st) : r;
 }
 
-static int copy_source(Rootfs *rootfs, const KeptSource *source, int tree, int root) {
+static int copy_source(Rootfs *rootfs, const KeptSource *source, Spent *spent, int tree, int root) {
         Copying copying = {
-                .rootfs = rootfs, .source = source, .gives = rootfs->config->uid_count > 1, .from = tree, .to = -1
+                .rootfs = rootfs,
+                .source = source,
+                .spent = spent,
+                .gives = rootfs->config->uid_count > 1,
+                .from = tree,
+                .to = -1,
         };
         struct stat st;
         int r = fstat(tree, &st) < 0  ? -errno
@@ -319,12 +348,13 @@ static int copy_source(Rootfs *rootfs, const KeptSource *source, int tree, int r
 
 int copies_make(Rootfs *rootfs, int root) {
         const KeeperConfig *config = rootfs->config;
+        Spent spent = {};
         bool any = false;
         for (size_t i = 0; i < config->n_sources; i++) {
                 if (!config->sources[i].is_copied)
                         continue;
                 any = true;
-                int r = copy_source(rootfs, &config->sources[i], rootfs->trees[i], root);
+                int r = copy_source(rootfs, &config->sources[i], &spent, rootfs->trees[i], root);
                 if (r < 0)
                         return r;
         }

@@ -3,12 +3,14 @@
 read or written, links are not followed where they must not be, and nothing waits."""
 
 import os
+import tarfile
 import time
 
 import grpc
 import pytest
 from files import Files, messages, reason_of
-from keeper import wait_until
+from keeper import LIMIT, wait_until
+from test_archives import archive, entry, pack, unpack
 
 SECONDS = float(os.environ.get("HUTCH_RACE_SECONDS", "1.5"))
 SECRET = b"canary: this is outside"
@@ -40,6 +42,7 @@ EXPECTED = {
     "CROSS_MOUNT",
     "FIELD_CONFLICT",
     "PATH_PROTECTED",
+    "ARCHIVE_REFUSED",  # something of it would go through a link
 }
 
 
@@ -108,7 +111,23 @@ def all_methods(files: Files, path: str, own: str) -> list:
         for file in files.page(path, depth=3).files:
             check(file.name.encode())
 
+    def watch():
+        request = messages().WatchFilesRequest(path=path, recursive=True)
+        call = files.stub.WatchFiles(request, timeout=LIMIT, metadata=files.metadata)
+        assert next(call).WhichOneof("item") == "started"
+        call.cancel()
+
+    folder, entries = entry("packed", tarfile.DIRTYPE, 0o755), [(entry("packed/file"), b"a"), (entry("sub/file"), b"b")]
+    packed = archive(folder, *entries)
+
     return [
+        watch,
+        lambda: files.call("ListChanges", messages().ListChangesRequest(path=path)),
+        lambda: files.call("ListChanges", messages().ListChangesRequest(path="/")),
+        lambda: check(pack(files, path)),
+        lambda: unpack(files, path, packed, overwrite=True),
+        lambda: unpack(files, f"{path}/sub", packed, overwrite=True, create_parents=True),
+        lambda: files.remove(f"{path}/packed", recursive=True, ignore_missing=True),
         lambda: files.stat(f"{path}/file"),
         lambda: files.stat(f"{path}/sub/file", follow_symlink=True),
         lambda: check(files.read(f"{path}/file").data),
