@@ -405,7 +405,45 @@ HUTCH_API int hutch_exec_stream_close_input(HutchExecStream *stream, HutchError 
 HUTCH_API int hutch_exec_stream_resize(HutchExecStream *stream, uint32_t rows, uint32_t columns,
                                        HutchError **ret_error);
 HUTCH_API int hutch_exec_stream_signal(HutchExecStream *stream, int signal, HutchError **ret_error);
+
+/* Ends a stream of hutch_exec_start(), hutch_exec_attach() or hutch_once_start() with CANCELLED, also for another
+ * thread that waits for its next chunk. */
+HUTCH_API void hutch_exec_stream_cancel(HutchExecStream *stream);
 HUTCH_API void hutch_exec_stream_free(HutchExecStream *stream);
+
+/* ---- One-shots ----
+ *
+ * A command in a sandbox that exists only for it: one call, after which nothing is left, whatever happens. */
+
+/* More can be asked for by hutch_once_start_encoded(). */
+typedef struct HutchOnceSpec {
+        const char *const *argv; /* ends with NULL */
+        const char *profile;     /* NULL: "standard", or the operator's choice */
+        const char *image;       /* NULL: the daemon's default */
+        const char *const *env;  /* "NAME=VALUE", ends with NULL */
+        const char *const *labels;
+        const char *working_directory;
+        const void *input; /* what its stdin holds, up to 3 MiB */
+        size_t input_len;
+        uint64_t timeout;       /* 0: the profile's */
+        const char *request_id; /* NULL: one is made */
+} HutchOnceSpec;
+
+/* Runs a command. The stream takes no input; the exec that it tells of has no id, and only what is known of it: the
+ * sandbox from the beginning, the result at the end. The command ends with the stream, and with the client. */
+HUTCH_API int hutch_once_start(HutchClient *client, const HutchOnceSpec *spec, void *user, HutchExecStream **ret_stream,
+                               HutchError **ret_error);
+/* The same with an encoded hutch.v1.ExecRequest. */
+HUTCH_API int hutch_once_start_encoded(HutchClient *client, const void *request, size_t request_len, void *user,
+                                       HutchExecStream **ret_stream, HutchError **ret_error);
+
+/* The limits in force, as the daemon told first: a hutch.v1.EffectiveLimits, encoded. NULL before, and for streams of
+ * other execs. */
+HUTCH_API const void *hutch_exec_stream_limits(const HutchExecStream *stream, size_t *ret_len);
+
+/* Runs a command to its end. Of each stream up to 8 MiB are kept, the beginning and the end. */
+HUTCH_API int hutch_run_once(HutchClient *client, const HutchOnceSpec *spec, HutchOutput **ret_output,
+                             HutchError **ret_error);
 
 /* ---- Events ---- */
 

@@ -170,40 +170,39 @@ void checks_pairs(Checks *checks, const char *field, const char *reason, const c
         }
 }
 
-static void check_labels(Checks *checks, const Pair *const *labels, size_t n) {
+static void check_labels(Checks *checks, const char *field, const Pair *const *labels, size_t n) {
         HutchError error = {};
 
-        note(checks, label_count_check(n, &error), &error, "spec.labels");
+        note(checks, label_count_check(n, &error), &error, "%s", field);
         for (size_t i = 0; i < n; i++) {
                 const char *key = labels[i]->key, *value = labels[i]->value;
 
-                note(checks, label_key_check_caller(key, strlen(key), &error), &error, "spec.labels[%.*s]",
-                     KEY_SHOWN_MAX, key);
-                note(checks, label_value_check(value, strlen(value), &error), &error, "spec.labels[%.*s]",
-                     KEY_SHOWN_MAX, key);
+                note(checks, label_key_check_caller(key, strlen(key), &error), &error, "%s[%.*s]", field, KEY_SHOWN_MAX,
+                     key);
+                note(checks, label_value_check(value, strlen(value), &error), &error, "%s[%.*s]", field, KEY_SHOWN_MAX,
+                     key);
         }
 }
 
-static void check_environment(Checks *checks, const Pair *const *env, size_t n) {
+static void check_environment(Checks *checks, const char *field, const Pair *const *env, size_t n) {
         for (size_t i = 0; i < n; i++) {
                 const char *key = env[i]->key, *value = env[i]->value;
                 HutchError error = {};
 
-                note(checks, env_name_check(key, strlen(key), &error), &error, "spec.env[%.*s]", KEY_SHOWN_MAX, key);
+                note(checks, env_name_check(key, strlen(key), &error), &error, "%s[%.*s]", field, KEY_SHOWN_MAX, key);
                 if (!str_has_prefix(value, SECRET_PREFIX))
                         continue;
                 value += strlen(SECRET_PREFIX);
-                note(checks, name_check(value, strlen(value), &error), &error, "spec.env[%.*s]", KEY_SHOWN_MAX, key);
+                note(checks, name_check(value, strlen(value), &error), &error, "%s[%.*s]", field, KEY_SHOWN_MAX, key);
         }
 }
 
-static void check_directory(Checks *checks, const char *path, const PathContext *context) {
+static void check_directory(Checks *checks, const char *field, const char *path, const PathContext *context) {
         _cleanup_free_ char *resolved = NULL;
         HutchError error = {};
 
         if (*path)
-                note(checks, path_resolve(path, strlen(path), context, &resolved, NULL, &error), &error,
-                     "spec.working_directory");
+                note(checks, path_resolve(path, strlen(path), context, &resolved, NULL, &error), &error, "%s", field);
 }
 
 void checks_path(Checks *checks, const char *field, const char *path) {
@@ -234,19 +233,30 @@ static void check_program(Checks *checks, const char *field, char *const *argv, 
 void checks_sandbox_spec(Checks *checks, const Hutch__V1__SandboxSpec *spec) {
         if (spec->n_command > 0)
                 check_program(checks, "spec.command", spec->command, spec->n_command);
-        check_environment(checks, (const Pair *const *) spec->env, spec->n_env);
-        check_labels(checks, (const Pair *const *) spec->labels, spec->n_labels);
-        check_directory(checks, spec->working_directory, &(PathContext){ .use = PATH_USE_ABSOLUTE });
+        check_environment(checks, "spec.env", (const Pair *const *) spec->env, spec->n_env);
+        check_labels(checks, "spec.labels", (const Pair *const *) spec->labels, spec->n_labels);
+        check_directory(checks, "spec.working_directory", spec->working_directory,
+                        &(PathContext){ .use = PATH_USE_ABSOLUTE });
 }
 
 void checks_exec_spec(Checks *checks, const Hutch__V1__ExecSpec *spec) {
         check_program(checks, "spec.argv", spec->argv, spec->n_argv);
-        check_environment(checks, (const Pair *const *) spec->env, spec->n_env);
-        check_directory(checks, spec->working_directory, &(PathContext){ .working_directory = "/" });
+        check_environment(checks, "spec.env", (const Pair *const *) spec->env, spec->n_env);
+        check_directory(checks, "spec.working_directory", spec->working_directory,
+                        &(PathContext){ .working_directory = "/" });
         for (size_t i = 0; i < spec->n_unset_env; i++) {
                 const char *name = spec->unset_env[i];
                 HutchError error = {};
 
                 note(checks, env_name_check(name, strlen(name), &error), &error, "spec.unset_env[%zu]", i);
         }
+}
+
+void checks_once(Checks *checks, const Hutch__V1__ExecRequest *request) {
+        checks_request_id(checks, request->request_id);
+        check_program(checks, "argv", request->argv, request->n_argv);
+        check_environment(checks, "env", (const Pair *const *) request->env, request->n_env);
+        check_directory(checks, "working_directory", request->working_directory,
+                        &(PathContext){ .working_directory = "/" });
+        check_labels(checks, "labels", (const Pair *const *) request->labels, request->n_labels);
 }

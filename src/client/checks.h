@@ -10,6 +10,7 @@
 #include "client/failure.h"
 #include "contract/hutch/v1/exec.pb-c.h"
 #include "contract/hutch/v1/sandbox.pb-c.h"
+#include "contract/hutch/v1/sandbox_exec.pb-c.h"
 
 /* What a request must be before anything is sent: the rules that clients share with the daemon, with its reasons and
  * its names of fields.
@@ -69,3 +70,6 @@ void checks_mode(Checks *checks, const char *field, uint32_t mode) __attribute__
 /* What a request has in its field "spec". */
 void checks_sandbox_spec(Checks *checks, const Hutch__V1__SandboxSpec *spec) __attribute__((nonnull));
 void checks_exec_spec(Checks *checks, const Hutch__V1__ExecSpec *spec) __attribute__((nonnull));
+
+/* A one-shot. */
+void checks_once(Checks *checks, const Hutch__V1__ExecRequest *request) __attribute__((nonnull));

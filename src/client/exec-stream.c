@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "client/exec-message.h"
+#include "client/exec-stream.h"
 #include "client/outcall.h"
 #include "client/request-id.h"
 #include "client/views.h"
@@ -19,9 +20,16 @@
 
 #define STDIN_MAX ((size_t) 1 << 20) /* bytes in one message */
 #define CANCEL_TIMEOUT (5 * NSEC_PER_SEC)
-#define RESUMES_MAX 6 /* in a row that brought nothing */
+#define RESUMES_MAX 6               /* in a row that brought nothing */
+#define MADE_MAX ((size_t) 1 << 20) /* bytes in memory of an exec that is put together here */
 
 typedef Hutch__V1__AttachExecRequest AttachRequest;
+
+typedef enum StreamKind {
+        STREAM_ATTACHED, /* by AttachExec: it takes input */
+        STREAM_READ,     /* by ReadExecOutput: it is resumed */
+        STREAM_ONCE,     /* by SandboxExecService.Exec: the exec is made of what is told of it */
+} StreamKind;
 
 struct HutchExecStream {
         HutchClient *client;
@@ -30,11 +38,12 @@ struct HutchExecStream {
         char sandbox_id[ID_LEN_MAX + 1];
         char exec_id[ID_LEN_MAX + 1];
 
+        StreamKind kind;
         bool owns;  /* the exec, which ends with the stream */
-        bool reads; /* by ReadExecOutput, which is resumed; else by AttachExec */
         bool ended; /* it has told how the exec is at the end of the stream */
         ExecView exec;
         ProtobufCMessage *message; /* that the last chunk is in */
+        HutchBuffer limits;        /* that are in force for a one-shot, encoded */
 
         /* For resuming. */
         HutchReadOptions options; /* with the offsets that were reached */
@@ -46,6 +55,7 @@ static void stream_free(HutchExecStream *stream) {
         (void) outcall_free(stream->call);
         exec_view_clear(&stream->exec);
         (void) protobuf_free(stream->message);
+        hutch_buffer_clear(&stream->limits);
         free(stream);
 }
 
@@ -166,6 +176,23 @@ int hutch_exec_start(HutchClient *client, const char *sandbox_id, const HutchExe
         return failure_tell(&failure, r, ret_error);
 }
 
+int exec_stream_once(HutchClient *client, const Hutch__V1__ExecRequest *request, void *user,
+                     HutchExecStream **ret_stream, Failure *failure) {
+        _cleanup_(stream_freep) HutchExecStream *stream = stream_new(client, "", "", user);
+        int r;
+
+        if (!stream)
+                return -ENOMEM;
+        stream->kind = STREAM_ONCE;
+        r = begin(stream, "SandboxExecService/Exec", &request->base, failure);
+        if (r < 0)
+                return r;
+
+        hutch_call_end(stream->call);
+        *ret_stream = TAKE_PTR(stream);
+        return 0;
+}
+
 int hutch_exec_attach(HutchClient *client, const char *sandbox_id, const char *exec_id, uint64_t stdout_offset,
                       uint64_t stderr_offset, void *user, HutchExecStream **ret_stream, HutchError **ret_error) {
         _cleanup_(stream_freep) HutchExecStream *stream = NULL;
@@ -194,7 +221,7 @@ int hutch_exec_read(HutchClient *client, const char *sandbox_id, const char *exe
                 r = stream ? 0 : -ENOMEM;
         }
         if (r == 0) {
-                stream->reads = true;
+                stream->kind = STREAM_READ;
                 if (options)
                         stream->options = *options;
                 r = read_on(stream, &failure);
@@ -208,36 +235,60 @@ int hutch_exec_read(HutchClient *client, const char *sandbox_id, const char *exe
 
 /* ---- Output ---- */
 
-/* What the steps of both methods are here. */
+/* What the steps of all methods are here. */
 typedef struct Step {
         const Hutch__V1__OutputChunk *output;
         const Hutch__V1__Exec *exec;
+        const Hutch__V1__ExecStarted *started;
+        const Hutch__V1__ExecExit *exit;
         bool is_end;
 } Step;
 
-static Step step_of(const HutchExecStream *stream) {
-        const Hutch__V1__AttachExecResponse *attached = (const Hutch__V1__AttachExecResponse *) stream->message;
-        const Hutch__V1__ReadExecOutputResponse *read = (const Hutch__V1__ReadExecOutputResponse *) stream->message;
-
-        if (stream->reads)
-                switch (read->item_case) {
-                case HUTCH__V1__READ_EXEC_OUTPUT_RESPONSE__ITEM_OUTPUT:
-                        return (Step){ .output = read->output };
-                case HUTCH__V1__READ_EXEC_OUTPUT_RESPONSE__ITEM_EXEC:
-                        return (Step){ .exec = read->exec, .is_end = true };
-                default:
-                        return (Step){};
-                }
-
-        switch (attached->item_case) {
+static Step step_of_attached(const Hutch__V1__AttachExecResponse *message) {
+        switch (message->item_case) {
         case HUTCH__V1__ATTACH_EXEC_RESPONSE__ITEM_ATTACHED:
-                return (Step){ .exec = attached->attached };
+                return (Step){ .exec = message->attached };
         case HUTCH__V1__ATTACH_EXEC_RESPONSE__ITEM_OUTPUT:
-                return (Step){ .output = attached->output };
+                return (Step){ .output = message->output };
         case HUTCH__V1__ATTACH_EXEC_RESPONSE__ITEM_ENDED:
-                return (Step){ .exec = attached->ended, .is_end = true };
+                return (Step){ .exec = message->ended, .is_end = true };
         default:
                 return (Step){};
+        }
+}
+
+static Step step_of_read(const Hutch__V1__ReadExecOutputResponse *message) {
+        switch (message->item_case) {
+        case HUTCH__V1__READ_EXEC_OUTPUT_RESPONSE__ITEM_OUTPUT:
+                return (Step){ .output = message->output };
+        case HUTCH__V1__READ_EXEC_OUTPUT_RESPONSE__ITEM_EXEC:
+                return (Step){ .exec = message->exec, .is_end = true };
+        default:
+                return (Step){};
+        }
+}
+
+static Step step_of_once(const Hutch__V1__ExecResponse *message) {
+        switch (message->item_case) {
+        case HUTCH__V1__EXEC_RESPONSE__ITEM_STARTED:
+                return (Step){ .started = message->started };
+        case HUTCH__V1__EXEC_RESPONSE__ITEM_OUTPUT:
+                return (Step){ .output = message->output };
+        case HUTCH__V1__EXEC_RESPONSE__ITEM_EXIT:
+                return (Step){ .exit = message->exit, .is_end = true };
+        default:
+                return (Step){};
+        }
+}
+
+static Step step_of(const HutchExecStream *stream) {
+        switch (stream->kind) {
+        case STREAM_READ:
+                return step_of_read((const Hutch__V1__ReadExecOutputResponse *) stream->message);
+        case STREAM_ONCE:
+                return step_of_once((const Hutch__V1__ExecResponse *) stream->message);
+        default:
+                return step_of_attached((const Hutch__V1__AttachExecResponse *) stream->message);
         }
 }
 
@@ -246,6 +297,73 @@ static int keep_exec(HutchExecStream *stream, const Hutch__V1__Exec *exec) {
         exec_view_clear(&stream->exec);
         stream->exec.message = TAKE_PTR(stream->message);
         return exec_view_fill(&stream->exec, exec);
+}
+
+/* Keeps an exec that was put together here. */
+static int keep_made_exec(HutchExecStream *stream, const Hutch__V1__Exec *exec) {
+        _cleanup_free_ uint8_t *bytes = NULL;
+        size_t len;
+        int r = protobuf_pack(&exec->base, &bytes, &len);
+
+        if (r < 0)
+                return r;
+        exec_view_clear(&stream->exec);
+        r = protobuf_unpack(&hutch__v1__exec__descriptor, bytes, len, MADE_MAX, &stream->exec.message);
+        return r < 0 ? r : exec_view_fill(&stream->exec, (const Hutch__V1__Exec *) stream->exec.message);
+}
+
+/* Keeps what took effect, and the exec as far as it is known. */
+static int keep_started(HutchExecStream *stream, const Hutch__V1__ExecStarted *started) {
+        Hutch__V1__Exec exec = HUTCH__V1__EXEC__INIT;
+
+        snprintf(stream->sandbox_id, sizeof(stream->sandbox_id), "%s", started->sandbox_id);
+        hutch_buffer_clear(&stream->limits);
+        if (started->effective &&
+            protobuf_pack(&started->effective->base, &stream->limits.data, &stream->limits.len) < 0)
+                return -ENOMEM;
+        exec.sandbox_id = stream->sandbox_id;
+        exec.state = HUTCH__V1__EXEC_STATE__EXEC_STATE_PENDING;
+        return keep_made_exec(stream, &exec);
+}
+
+static Hutch__V1__ExecState state_after(Hutch__V1__ExecEndReason reason) {
+        switch (reason) {
+        case HUTCH__V1__EXEC_END_REASON__EXEC_END_REASON_TIMED_OUT:
+                return HUTCH__V1__EXEC_STATE__EXEC_STATE_TIMED_OUT;
+        case HUTCH__V1__EXEC_END_REASON__EXEC_END_REASON_NOT_STARTED:
+                return HUTCH__V1__EXEC_STATE__EXEC_STATE_FAILED;
+        case HUTCH__V1__EXEC_END_REASON__EXEC_END_REASON_CANCELLED:
+        case HUTCH__V1__EXEC_END_REASON__EXEC_END_REASON_SANDBOX_STOPPED:
+        case HUTCH__V1__EXEC_END_REASON__EXEC_END_REASON_SANDBOX_DELETED:
+        case HUTCH__V1__EXEC_END_REASON__EXEC_END_REASON_SANDBOX_FAILED:
+                return HUTCH__V1__EXEC_STATE__EXEC_STATE_CANCELLED;
+        default:
+                return HUTCH__V1__EXEC_STATE__EXEC_STATE_EXITED;
+        }
+}
+
+static int keep_exit(HutchExecStream *stream, const Hutch__V1__ExecExit *exit) {
+        Hutch__V1__ExecResult result = HUTCH__V1__EXEC_RESULT__INIT;
+        Hutch__V1__Exec exec = HUTCH__V1__EXEC__INIT;
+
+        if (exit->result)
+                result = *exit->result;
+        result.opt_exit_code_case = HUTCH__V1__EXEC_RESULT__OPT_EXIT_CODE_EXIT_CODE;
+        result.exit_code = exit->exit_code;
+        exec.sandbox_id = stream->sandbox_id;
+        exec.state = state_after(result.end_reason);
+        exec.stdout_bytes = result.stdout ? result.stdout->total_bytes : 0;
+        exec.stderr_bytes = result.stderr ? result.stderr->total_bytes : 0;
+        exec.result = &result;
+        return keep_made_exec(stream, &exec);
+}
+
+static int keep_step(HutchExecStream *stream, const Step *step) {
+        if (step->started)
+                return keep_started(stream, step->started);
+        if (step->exit)
+                return keep_exit(stream, step->exit);
+        return step->exec ? keep_exec(stream, step->exec) : 0;
 }
 
 /* Takes a chunk, and notes how far it goes. */
@@ -268,7 +386,8 @@ static void take_chunk(HutchExecStream *stream, const Hutch__V1__OutputChunk *ou
 static int resume(HutchExecStream *stream, int r, Failure *failure) {
         HutchReadOptions *options = &stream->options;
 
-        if (!stream->reads || failure->error.code != STATUS_UNAVAILABLE || stream->n_resumes == RESUMES_MAX)
+        if (stream->kind != STREAM_READ || failure->error.code != STATUS_UNAVAILABLE ||
+            stream->n_resumes == RESUMES_MAX)
                 return r;
 
         /* The daemon sends the last lines of both streams at once. Of one that has sent none, none were there; but it
@@ -286,15 +405,19 @@ static int resume(HutchExecStream *stream, int r, Failure *failure) {
 }
 
 static int next(HutchExecStream *stream, bool wait, HutchChunk *ret_chunk, Failure *failure) {
-        const ProtobufCMessageDescriptor *type = stream->reads ? &hutch__v1__read_exec_output_response__descriptor
-                                                               : &hutch__v1__attach_exec_response__descriptor;
+        static const ProtobufCMessageDescriptor *const types[] = {
+                [STREAM_ATTACHED] = &hutch__v1__attach_exec_response__descriptor,
+                [STREAM_READ] = &hutch__v1__read_exec_output_response__descriptor,
+                [STREAM_ONCE] = &hutch__v1__exec_response__descriptor,
+        };
 
         while (!stream->ended) {
                 Step step;
                 int r;
 
                 stream->message = protobuf_free(stream->message);
-                r = stream->call ? outcall_receive_message(stream->call, wait, type, &stream->message, failure)
+                r = stream->call ? outcall_receive_message(stream->call, wait, types[stream->kind], &stream->message,
+                                                           failure)
                                  : -ECONNREFUSED;
                 if (r == -EAGAIN)
                         return r;
@@ -309,12 +432,10 @@ static int next(HutchExecStream *stream, bool wait, HutchChunk *ret_chunk, Failu
                 }
 
                 step = step_of(stream);
-                if (step.exec) {
-                        r = keep_exec(stream, step.exec);
-                        if (r < 0)
-                                return r;
-                        stream->ended = step.is_end;
-                }
+                r = keep_step(stream, &step);
+                if (r < 0)
+                        return r;
+                stream->ended = step.is_end;
                 if (step.output && step.output->data.len > 0) {
                         take_chunk(stream, step.output, ret_chunk);
                         return 1;
@@ -335,6 +456,11 @@ const HutchExec *hutch_exec_stream_exec(const HutchExecStream *stream) {
         return stream->exec.message ? &stream->exec.view : NULL;
 }
 
+const void *hutch_exec_stream_limits(const HutchExecStream *stream, size_t *ret_len) {
+        *ret_len = stream->limits.len;
+        return stream->limits.data;
+}
+
 /* ---- Input ---- */
 
 /* Until the daemon has answered, all that was sent may have to be sent again. So what must not come twice, bytes and
@@ -343,9 +469,9 @@ const HutchExec *hutch_exec_stream_exec(const HutchExecStream *stream) {
 static int send_step(HutchExecStream *stream, const AttachRequest *message, Failure *failure) {
         int r;
 
-        if (stream->reads)
+        if (stream->kind != STREAM_ATTACHED)
                 return error_set_code(&failure->error, STATUS_FAILED_PRECONDITION, -EBADF, "NO_SUCH_STREAM",
-                                      "this stream only reads");
+                                      "this stream takes no input");
 
         r = outcall_queue(stream->call, &message->base, failure);
         return r == -EPIPE ? 0 : r; /* after the end it goes nowhere */
@@ -354,7 +480,8 @@ static int send_step(HutchExecStream *stream, const AttachRequest *message, Fail
 static int write_all(HutchExecStream *stream, bool wait, const uint8_t *bytes, size_t len, Failure *failure) {
         AttachRequest message = HUTCH__V1__ATTACH_EXEC_REQUEST__INIT;
 
-        if (!wait && !stream->reads && !outcall_takes_input(stream->call) && !outcall_is_over(stream->call))
+        if (!wait && stream->kind == STREAM_ATTACHED && !outcall_takes_input(stream->call) &&
+            !outcall_is_over(stream->call))
                 return -EAGAIN;
 
         message.item_case = HUTCH__V1__ATTACH_EXEC_REQUEST__ITEM_STDIN;
@@ -362,7 +489,7 @@ static int write_all(HutchExecStream *stream, bool wait, const uint8_t *bytes, s
                 size_t n = len < STDIN_MAX ? len : STDIN_MAX;
                 int r;
 
-                if (wait && !stream->reads && !outcall_wait_for_input(stream->call))
+                if (wait && stream->kind == STREAM_ATTACHED && !outcall_wait_for_input(stream->call))
                         return 0;
                 message.stdin = (ProtobufCBinaryData){ .len = n, .data = (uint8_t *) bytes };
                 r = send_step(stream, &message, failure);
@@ -383,7 +510,7 @@ int hutch_exec_stream_write(HutchExecStream *stream, bool wait, const void *data
 }
 
 bool hutch_exec_stream_is_writable(const HutchExecStream *stream) {
-        return !stream->reads && outcall_takes_input(stream->call);
+        return stream->kind == STREAM_ATTACHED && outcall_takes_input(stream->call);
 }
 
 int hutch_exec_stream_close_input(HutchExecStream *stream, HutchError **ret_error) {
@@ -412,7 +539,7 @@ int hutch_exec_stream_signal(HutchExecStream *stream, int signal, HutchError **r
         AttachRequest message = HUTCH__V1__ATTACH_EXEC_REQUEST__INIT;
         _cleanup_(failure_clear) Failure failure = {};
 
-        if (!stream->reads)
+        if (stream->kind == STREAM_ATTACHED)
                 outcall_wait_for_answer(stream->call);
         message.item_case = HUTCH__V1__ATTACH_EXEC_REQUEST__ITEM_SIGNAL;
         message.signal = (uint32_t) signal;
@@ -420,6 +547,10 @@ int hutch_exec_stream_signal(HutchExecStream *stream, int signal, HutchError **r
 }
 
 /* ---- The end ---- */
+
+void hutch_exec_stream_cancel(HutchExecStream *stream) {
+        outcall_cancel(stream->call);
+}
 
 /* Ends the exec, without waiting for that. */
 static void cancel_exec(const HutchExecStream *stream) {

@@ -12,6 +12,7 @@
 #include "base/memory.h"
 #include "client/exec-message.h"
 #include "client/outcall.h"
+#include "client/output.h"
 #include "client/views.h"
 #include "contract/hutch/v1/state.pb-c.h"
 
@@ -23,15 +24,20 @@ static char *text_or_empty(const char *text) {
         return (char *) (text ? text : protobuf_c_empty_string);
 }
 
+/* Says what is wrong with an answer, if that is it. Returns @r. */
+static int explain(int r, Failure *failure) {
+        return r == -EBADMSG ? error_set_code(&failure->error, STATUS_INTERNAL, r, "INTERNAL",
+                                              "the daemon's answer has no exec")
+                             : r;
+}
+
 /* Makes an exec of a part of @whole for the caller, who may not want it. Takes over @whole. */
 static int hand_over(ProtobufCMessage *whole, const Hutch__V1__Exec *part, HutchExec **ret_exec, Failure *failure) {
         HutchExec *exec = NULL;
         int r = exec_view_new(whole, part, &exec);
 
         if (r < 0)
-                return r == -EBADMSG ? error_set_code(&failure->error, STATUS_INTERNAL, r, "INTERNAL",
-                                                      "the daemon's answer has no exec")
-                                     : r;
+                return explain(r, failure);
 
         if (ret_exec)
                 *ret_exec = exec;
@@ -166,49 +172,6 @@ static uint64_t run_timeout(const HutchClient *client, const HutchExecSpec *spec
         return client->timeout + spec->timeout + grace;
 }
 
-/* Puts a NUL behind @bytes, which belong to a message. */
-static int terminate(ProtobufCBinaryData *bytes) {
-        uint8_t *data = realloc(bytes->data, bytes->len + 1);
-
-        if (!data)
-                return -ENOMEM;
-
-        data[bytes->len] = '\0';
-        bytes->data = data;
-        return 0;
-}
-
-/* Makes the output that the caller gets. Takes over @reply. */
-static int output_new(Hutch__V1__RunCommandResponse *reply, HutchOutput **ret_output, Failure *failure) {
-        HutchOutput *output = try_new0(HutchOutput, 1);
-        int r = output ? 0 : -ENOMEM;
-
-        if (r == 0)
-                r = terminate(&reply->stdout);
-        if (r == 0)
-                r = terminate(&reply->stderr);
-        if (r < 0) {
-                (void) protobuf_free(&reply->base);
-                free(output);
-                return r;
-        }
-
-        output->stdout_data = (const char *) reply->stdout.data;
-        output->stdout_len = reply->stdout.len;
-        output->stderr_data = (const char *) reply->stderr.data;
-        output->stderr_len = reply->stderr.len;
-        output->truncated = (reply->stdout_summary && reply->stdout_summary->truncated) ||
-                            (reply->stderr_summary && reply->stderr_summary->truncated);
-        r = hand_over(&reply->base, reply->exec, &output->exec, failure);
-        if (r < 0) {
-                free(output);
-                return r;
-        }
-
-        *ret_output = output;
-        return 0;
-}
-
 int hutch_exec_run(HutchClient *client, const char *sandbox_id, const HutchExecSpec *spec, const void *input,
                    size_t input_len, HutchOutput **ret_output, HutchError **ret_error) {
         Hutch__V1__RunCommandRequest request = HUTCH__V1__RUN_COMMAND_REQUEST__INIT;
@@ -228,7 +191,7 @@ int hutch_exec_run(HutchClient *client, const char *sandbox_id, const HutchExecS
                 r = outcall_unary_message(client, "ExecService/RunCommand", &request.base, run_timeout(client, spec),
                                           &reply, &failure);
         if (r == 0)
-                r = output_new((Hutch__V1__RunCommandResponse *) reply, &output, &failure);
+                r = explain(output_new((Hutch__V1__RunCommandResponse *) reply, &output), &failure);
         if (r < 0)
                 return failure_tell(&failure, r, ret_error);
 
@@ -237,12 +200,4 @@ int hutch_exec_run(HutchClient *client, const char *sandbox_id, const HutchExecS
         else
                 hutch_output_free(output);
         return 0;
-}
-
-void hutch_output_free(HutchOutput *output) {
-        if (!output)
-                return;
-
-        hutch_exec_free(output->exec);
-        free(output);
 }

@@ -150,6 +150,14 @@ HutchCall *outcall_free(HutchCall *call) {
         return NULL;
 }
 
+void outcall_cancel(HutchCall *call) {
+        client_lock(call->client);
+        if (call->channel_call)
+                channel_call_cancel(call->channel_call);
+        client_turn(call->client);
+        client_unlock(call->client);
+}
+
 /* Asks the daemon how large a message may be. That it does not tell is no failure: what is too large, it refuses. */
 static void ask_limits(HutchClient *client) {
         Hutch__V1__GetInfoRequest request = HUTCH__V1__GET_INFO_REQUEST__INIT;

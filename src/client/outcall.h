@@ -50,6 +50,9 @@ int outcall_new(HutchClient *client, const OutcallOptions *options, HutchCall **
 HutchCall *outcall_free(HutchCall *call);
 DEFINE_CLEANUP(HutchCall *, outcall_free);
 
+/* Ends it with CANCELLED, if it is not over; also for who waits for it in another thread. */
+void outcall_cancel(HutchCall *call) __attribute__((nonnull));
+
 /* As hutch_call_send(), with an error for what has one: the message is too large. */
 int outcall_send(HutchCall *call, bool wait, const void *message, size_t len, Failure *failure)
         __attribute__((nonnull(1, 5)));

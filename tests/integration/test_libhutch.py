@@ -257,6 +257,16 @@ def test_a_command_ends_with_its_stream(daemon, sandbox):
     assert drive(daemon, "execs", sandbox).startswith("left-alone CANCELLED ")
 
 
+@pytest.mark.rules("REMOTE-001")
+def test_a_one_shot_runs_and_is_gone(daemon):
+    collected, code, *streamed = drive(daemon, "once", "cat; echo $A$PWD; exit 4").splitlines()
+    assert (collected, code) == ("in1/tmp", "EXITED 4")
+    assert "".join(streamed[:-1]).replace("1 ", "") == "in1/tmp"
+    sandbox_id, code, limits = streamed[-1].split()
+    assert (code, limits) == ("4", "limits")
+    assert daemon.wait(sandbox_id, "DELETED").effective.profile == "strict"
+
+
 # ---- Across a restart ----
 
 

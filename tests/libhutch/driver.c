@@ -297,17 +297,63 @@ static int run_threads(char **args) {
         return 0;
 }
 
+/* A one-shot in both ways. */
+static int run_once(char **args) {
+        const char *const argv[] = { "sh", "-c", args[0], NULL }, *const env[] = { "A=1", NULL };
+        const HutchOnceSpec spec = { .argv = argv,
+                                     .env = env,
+                                     .profile = "strict",
+                                     .working_directory = "/tmp",
+                                     .input = "in",
+                                     .input_len = 2 };
+        HutchExecStream *stream = NULL;
+        HutchOutput *output = NULL;
+        HutchChunk chunk;
+        size_t len;
+        int r = connect_client();
+
+        if (r < 0)
+                return r;
+        r = hutch_run_once(client, &spec, &output, &error);
+        if (r < 0)
+                return r;
+        printf("%s%s%s %d\n", output->stdout_data, output->stderr_data, output->exec->end_reason,
+               output->exec->exit_code);
+        hutch_output_free(output);
+
+        r = hutch_once_start(client, &spec, NULL, &stream, &error);
+        while (r >= 0 && (r = hutch_exec_stream_next(stream, true, &chunk, &error)) == 1)
+                printf("%d %.*s", chunk.stream, (int) chunk.len, chunk.data);
+        if (r == 0)
+                printf("%s %d %s\n", hutch_exec_stream_exec(stream)->sandbox_id,
+                       hutch_exec_stream_exec(stream)->exit_code,
+                       hutch_exec_stream_limits(stream, &len) ? "limits" : "");
+        hutch_exec_stream_free(stream);
+        return r;
+}
+
 int main(int argc, char **argv) {
         static const struct {
                 const char *name;
                 int n_args;
                 int (*run)(char **args);
         } commands[] = {
-                { "start-daemon", 1, start_daemon }, { "stop-daemon", 1, stop_daemon }, { "pid", 1, print_pid },
-                { "socket", 0, print_socket },       { "call", 0, call_any },           { "life", 1, lead_a_life },
-                { "list", 1, list_sandboxes },       { "delete", 1, delete_sandboxes }, { "wait", 2, wait_for_state },
-                { "execs", 1, list_execs },          { "follow", 2, follow_output },    { "attach", 2, attach },
-                { "leave", 2, leave_command },       { "watch", 1, watch_events },      { "threads", 2, run_threads },
+                { "start-daemon", 1, start_daemon },
+                { "stop-daemon", 1, stop_daemon },
+                { "pid", 1, print_pid },
+                { "socket", 0, print_socket },
+                { "call", 0, call_any },
+                { "life", 1, lead_a_life },
+                { "list", 1, list_sandboxes },
+                { "delete", 1, delete_sandboxes },
+                { "wait", 2, wait_for_state },
+                { "execs", 1, list_execs },
+                { "follow", 2, follow_output },
+                { "attach", 2, attach },
+                { "leave", 2, leave_command },
+                { "watch", 1, watch_events },
+                { "threads", 2, run_threads },
+                { "once", 1, run_once },
         };
         int r = -1;
 

@@ -23,6 +23,7 @@
 #include "contract/hutch/v1/exec.pb-c.h"
 #include "contract/hutch/v1/file.pb-c.h"
 #include "contract/hutch/v1/sandbox.pb-c.h"
+#include "contract/hutch/v1/sandbox_exec.pb-c.h"
 #include "contract/hutch/v1/system.pb-c.h"
 #include "rpc/call.h"
 #include "rpc/metadata.h"
@@ -440,6 +441,8 @@ static void cancel_exec(Call *call, const uint8_t *message, size_t len, void *co
 
 static uint8_t poured[FAKE_POUR];
 
+#define POUR_CHUNK ((size_t) 100 * 1000) /* of a one-shot */
+
 static void run_command(Call *call, const uint8_t *message, size_t len, void *context) {
         Hutch__V1__RunCommandRequest *request = decode(&hutch__v1__run_command_request__descriptor, message, len);
         Hutch__V1__RunCommandResponse response = HUTCH__V1__RUN_COMMAND_RESPONSE__INIT;
@@ -456,6 +459,79 @@ static void run_command(Call *call, const uint8_t *message, size_t len, void *co
         if (request->spec && str_equal(request->spec->argv[0], "pour"))
                 response.stdout = (ProtobufCBinaryData){ .data = poured, .len = FAKE_POUR };
         call_reply_protobuf(call, &response.base);
+        protobuf_free(&request->base);
+}
+
+/* ---- One-shots ---- */
+
+static void send_once_started(Call *call) {
+        Hutch__V1__ExecResponse response = HUTCH__V1__EXEC_RESPONSE__INIT;
+        Hutch__V1__ExecStarted started = HUTCH__V1__EXEC_STARTED__INIT;
+        Hutch__V1__EffectiveLimits effective = HUTCH__V1__EFFECTIVE_LIMITS__INIT;
+
+        effective.profile = (char *) "strict";
+        started.sandbox_id = (char *) "sandbox-once";
+        started.effective = &effective;
+        response.item_case = HUTCH__V1__EXEC_RESPONSE__ITEM_STARTED;
+        response.started = &started;
+        (void) call_send_protobuf(call, &response.base);
+}
+
+static void send_once_output(Call *call, uint64_t offset, const uint8_t *data, size_t len) {
+        Hutch__V1__ExecResponse response = HUTCH__V1__EXEC_RESPONSE__INIT;
+        Hutch__V1__OutputChunk chunk = HUTCH__V1__OUTPUT_CHUNK__INIT;
+
+        chunk.stream = HUTCH__V1__OUTPUT_STREAM__OUTPUT_STREAM_STDOUT;
+        chunk.offset = offset;
+        chunk.data = (ProtobufCBinaryData){ .data = (uint8_t *) data, .len = len };
+        response.item_case = HUTCH__V1__EXEC_RESPONSE__ITEM_OUTPUT;
+        response.output = &chunk;
+        (void) call_send_protobuf(call, &response.base);
+}
+
+static void send_once_exit(Call *call, size_t n_stdout) {
+        Hutch__V1__ExecResponse response = HUTCH__V1__EXEC_RESPONSE__INIT;
+        Hutch__V1__ExecExit exit = HUTCH__V1__EXEC_EXIT__INIT;
+        Hutch__V1__ExecResult result = HUTCH__V1__EXEC_RESULT__INIT;
+        Hutch__V1__StreamSummary summary = HUTCH__V1__STREAM_SUMMARY__INIT;
+
+        summary.total_bytes = n_stdout;
+        result.stdout = &summary;
+        result.end_reason = HUTCH__V1__EXEC_END_REASON__EXEC_END_REASON_EXITED;
+        exit.exit_code = 7;
+        exit.result = &result;
+        response.item_case = HUTCH__V1__EXEC_RESPONSE__ITEM_EXIT;
+        response.exit = &exit;
+        (void) call_send_protobuf(call, &response.base);
+}
+
+static void exec_once(Call *call, const uint8_t *message, size_t len, void *context) {
+        Hutch__V1__ExecRequest *request = decode(&hutch__v1__exec_request__descriptor, message, len);
+        typeof(told->calls[0]) *noted = note(call);
+        const char *program = request->argv[0];
+        size_t n_printed = request->input.len;
+
+        snprintf(noted->request_id, sizeof(noted->request_id), "%s", request->request_id);
+        if (str_equal(program, "refuse")) {
+                call_fail_with(call, STATUS_RESOURCE_EXHAUSTED, "QUOTA_EXCEEDED", "there are too many");
+                protobuf_free(&request->base);
+                return;
+        }
+
+        send_once_started(call);
+        if (str_equal(program, "break")) {
+                die_soon(context);
+        } else if (str_equal(program, "vanish")) {
+                call_finish(call, STATUS_OK, NULL);
+        } else if (!str_equal(program, "hang")) {
+                send_once_output(call, 0, request->input.data, request->input.len);
+                for (; str_equal(program, "pour") && n_printed < FAKE_POUR; n_printed += POUR_CHUNK)
+                        send_once_output(call, n_printed, poured, POUR_CHUNK);
+                send_once_exit(call, n_printed);
+                if (str_equal(program, "babble"))
+                        send_once_output(call, n_printed, (const uint8_t *) "more", 4);
+                call_finish(call, STATUS_OK, NULL);
+        }
         protobuf_free(&request->base);
 }
 
@@ -482,6 +558,7 @@ _Noreturn static void serve(int fd, TlsContext *tls) {
                 { .path = "/hutch.v1.ExecService/AttachExec", .start = attach_exec, .context = &loop },
                 { .path = "/hutch.v1.ExecService/CancelExec", .handle = cancel_exec },
                 { .path = "/hutch.v1.ExecService/RunCommand", .handle = run_command },
+                { .path = "/hutch.v1.SandboxExecService/Exec", .handle = exec_once, .context = &loop },
                 { .path = "/hutch.v1.FileService/DownloadFile", .handle = download_file, .context = &loop },
         };
         MethodTable *table = method_table_new();

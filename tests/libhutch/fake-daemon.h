@@ -17,6 +17,8 @@
  *   ReadExecOutput    has FAKE_OUTPUT bytes on stdout and as many on stderr, and 10 of either in a chunk
  *   AttachExec        the command prints what it reads, and ends with its input; "vanish" ends without telling how
  *   RunCommand        the command prints its input, or, when it is "pour", FAKE_POUR bytes
+ *   Exec              the command prints its input and ends with 7; "refuse", "vanish" and "break" as with AttachExec,
+ *                     "hang" does not end, "babble" goes on after its end, "pour" prints FAKE_POUR bytes
  *   DownloadFile      has FAKE_OUTPUT bytes, 10 in a message, which now and then has a field that nobody knows
  *
  * Streams break after `break_after` messages, if that is not 0; at once, if it is negative. */
