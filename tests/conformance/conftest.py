@@ -15,7 +15,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "integration"), str(HERE.parent)]
 # pylint: disable=wrong-import-position,unused-import
 from drivers import DRIVERS, Driver  # noqa: E402
 from host import _host_makes_sandboxes  # noqa: E402,F401
-from hutchd import Daemon  # noqa: E402
+from remote import Certificates, RemoteDaemon  # noqa: E402
 from runner import Run, is_for, read_cases  # noqa: E402
 
 AT_ONCE = 6  # cases
@@ -35,9 +35,22 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 class Results:
     """Has all cases that are asked for run, some at once, and keeps what came of them."""
 
-    def __init__(self, wanted: list[tuple[dict, str]]):
-        self.daemon = Daemon({"limits": {"streams_per_caller": 2000}})
+    def __init__(self, wanted: list[tuple[dict, str]], certificates: Certificates):
+        listen = certificates.server() | {
+            "client_certificates": "wanted",
+            "client_ca": str(certificates.cert("ca")),
+        }
+        self.daemon = RemoteDaemon(certificates, listen, limits={"streams_per_caller": 2000})
+        credentials = {
+            "token": self.daemon.tokens.add("ci"),
+            "expired_token": self.daemon.tokens.add("old", expires=-1),
+            "ca": str(certificates.cert("ca")),
+            "other_ca": str(certificates.cert("other-ca")),
+            "certificate": str(certificates.cert("alice")),
+            "key": str(certificates.key("alice")),
+        }
         self.daemon.begin()
+        given = credentials | {"port": self.daemon.port}
         self.drivers = {language: Driver(language) for language in {language for _, language in wanted}}
         numbers = {case_name(case): i for i, case in enumerate(read_cases(), 1)}
         self.shared = {}
@@ -48,7 +61,8 @@ class Results:
         self.pool = ThreadPoolExecutor(AT_ONCE)
         self.futures: dict[tuple[str, str], Future] = {}
         for case, language in wanted:
-            run = Run(case, self.drivers[language], self.daemon, self.shared[language], numbers[case_name(case)])
+            number, shared = numbers[case_name(case)], self.shared[language]
+            run = Run(case, self.drivers[language], self.daemon, number, given | {"sandbox": shared})
             self.futures[case_name(case), language] = self.pool.submit(run.do)
 
     def of(self, case: dict, language: str) -> list:
@@ -65,10 +79,10 @@ class Results:
 
 
 @pytest.fixture(scope="session", name="results")
-def run_all(request: pytest.FixtureRequest) -> Iterator[Results]:
+def run_all(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Results]:
     items = [item for item in request.session.items if "language" in getattr(item, "fixturenames", ())]
     wanted = [(item.callspec.params["case"], item.callspec.params["language"]) for item in items]  # type: ignore
-    results = Results(wanted)
+    results = Results(wanted, Certificates(tmp_path_factory.mktemp("certificates")))
     yield results
     results.end()
 

@@ -20,8 +20,9 @@ also stand for a key that is absent; of a list all elements. Beside plain values
 
 "$name" is a variable, also within a text ("${name}"): `save` sets them by path ({"cursor": "events.-1.cursor"}). Given
 are $sandbox (READY, shared by the cases of a language), $own (READY, of this case alone, made when it is first named),
-$folder (of this case, in $sandbox, made), $id (a fresh one, the same throughout the case), $address (the proxy's). What
-is none of them stays as it is: scripts have variables of their own."""
+$folder (of this case, in $sandbox, made), $id (a fresh one, the same throughout the case), $address (the proxy's), and
+for TLS on 127.0.0.1: $port, $ca, $other_ca, $certificate, $key, $token, $expired_token. What is none of them stays as
+it is: scripts have variables of their own."""
 
 import base64
 import hashlib
@@ -134,7 +135,7 @@ def find(value, path: str):
 class Run:
     """A case on its way through one language's driver."""
 
-    def __init__(self, case: dict, driver: Driver, daemon, shared: str, number: int):
+    def __init__(self, case: dict, driver: Driver, daemon, number: int, given: dict):
         self.case = case
         self.driver = driver
         self.daemon = daemon
@@ -143,12 +144,8 @@ class Run:
         self.proxy: Proxy | None = None
         self.own: list[str] = []
         fresh = f"case-{number}-{driver.language}"
-        self.variables = {
-            "sandbox": shared,
-            "id": fresh,
-            "folder": f"/workspace/case-{number}",
-        }
-        self.transcript = Transcript({shared: "<sandbox>", fresh: "<id>"})
+        self.variables = given | {"id": fresh, "folder": f"/workspace/case-{number}"}
+        self.transcript = Transcript({given["sandbox"]: "<sandbox>", fresh: "<id>"})
 
     def variable(self, match: re.Match):
         """What a variable stands for. What is none stays as it is: scripts have variables of their own."""
