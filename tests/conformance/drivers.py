@@ -19,6 +19,7 @@ DRIVERS = {
     "typescript": [ROOT / "tests/conformance/drivers/typescript/run"],
     "python": [sys.executable, ROOT / "tests/conformance/drivers/python/driver.py"],
     "python-sync": [sys.executable, ROOT / "tests/conformance/drivers/python/driver.py", "--sync"],
+    "go": [ROOT / "tests/conformance/drivers/go/run"],
 }
 # Commands that a library has no public function for, with the reason: their cases are not for this language.
 WITHOUT: dict[str, dict[str, str]] = {
