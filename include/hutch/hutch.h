@@ -120,6 +120,12 @@ typedef struct HutchClientOptions {
          * token_in_clear_text says otherwise. */
         const char *token;
         const char *token_file; /* a file that has it; read when the client is made */
+
+        /* Or a function that is asked for the token of each call, and of each try of it: a text from malloc(), which is
+         * freed, or NULL, and the call fails with CREDENTIALS_MISSING. Whichever thread waits in here runs it; it must
+         * not use the client. */
+        char *(*get_token)(void *user);
+        void *token_user;
         bool token_in_clear_text;
 
         const char *user_agent; /* NULL: "hutch-c/" and the version */

@@ -224,7 +224,11 @@ static int make_channel(HutchClient *client, const HutchClientOptions *options, 
         channel_options.target = client->address;
         channel_options.tls = context;
         channel_options.server_name = endpoint->server_name;
-        channel_options.token = endpoint_is_local(endpoint) ? NULL : endpoint->token;
+        if (!endpoint_is_local(endpoint)) {
+                channel_options.token = endpoint->token;
+                channel_options.get_token = options->get_token;
+                channel_options.token_user = options->token_user;
+        }
         channel_options.token_in_clear = options->token_in_clear_text;
         channel_options.user_agent = options->user_agent ? options->user_agent : "hutch-c/" HUTCH_VERSION;
         channel_options.limits = &limits;

@@ -76,6 +76,8 @@ struct Channel {
         char *server_name;
         char *authority;
         char *authorization;
+        char *(*get_token)(void *user); /* NULL: @authorization is for all calls */
+        void *token_user;
         char *user_agent;
         LinkOptions link_options;
         RetryPolicy retry;
@@ -278,17 +280,30 @@ static int replay(const ChannelCall *call) {
         return 0;
 }
 
+/* What the callback gives for a call, which the caller frees; NULL: nothing. */
+static char *ask_authorization(const Channel *channel) {
+        _cleanup_free_ char *token = channel->get_token(channel->token_user);
+        char *text = NULL;
+
+        return token && asprintf(&text, "Bearer %s", token) >= 0 ? text : NULL;
+}
+
 /* Tries @call, which is in no list. */
 static void attempt(ChannelCall *call, ClientSession *session) {
         Channel *channel = call->channel;
+        _cleanup_free_ char *asked = channel->get_token ? ask_authorization(channel) : NULL;
         const ClientRequest request = {
                 .path = call->path,
                 .metadata = &call->metadata,
-                .authorization = channel->authorization,
+                .authorization = channel->get_token ? asked : channel->authorization,
                 .deadline = call->deadline,
                 .compresses = call->compresses,
         };
 
+        if (channel->get_token && !asked) {
+                call_end_here(call, STATUS_UNAUTHENTICATED, "CREDENTIALS_MISSING", "there is no token for this call");
+                return;
+        }
         session_tick(client_session_base(session), uv_hrtime());
         call->attempt = client_call_start(session, &request, &attempt_events, call);
         if (!call->attempt) {
@@ -529,13 +544,16 @@ static int configure(Channel *channel, const ChannelOptions *options, HutchError
 
         if (r < 0)
                 return r;
-        if (options->token && !options->tls && !channel->target.path && !options->token_in_clear)
+        if ((options->token || options->get_token) && !options->tls && !channel->target.path &&
+            !options->token_in_clear)
                 return error_set_code(err, STATUS_FAILED_PRECONDITION, -EPERM, "TOKEN_IN_CLEAR_TEXT",
                                       "a token is not sent to %s without TLS", options->target);
 
         channel->link_options.tls = options->tls ? tls_context_ref(options->tls) : NULL;
         channel->retry = *options->retry;
         channel->connect_timeout = options->connect_timeout;
+        channel->get_token = options->get_token;
+        channel->token_user = options->token_user;
         if (options->token && asprintf(&channel->authorization, "Bearer %s", options->token) < 0) {
                 channel->authorization = NULL;
                 r = -ENOMEM;

@@ -26,8 +26,12 @@ typedef struct ChannelOptions {
         TlsContext *tls;         /* kept by reference; NULL: not encrypted */
         const char *server_name; /* that the certificate must be for; NULL: the target's host */
         const char *token;       /* sent as "Bearer"; NULL: none */
-        bool token_in_clear;     /* also over TCP without TLS, which is otherwise refused */
-        const char *user_agent;  /* NULL: "hutch" */
+        /* Asked for the token of each call and each try instead: a text from malloc(), or NULL, and the call ends with
+         * CREDENTIALS_MISSING. NULL: nobody is. */
+        char *(*get_token)(void *user);
+        void *token_user;
+        bool token_in_clear;    /* also over TCP without TLS, which is otherwise refused */
+        const char *user_agent; /* NULL: "hutch" */
         const RetryPolicy *retry;
         const SessionLimits *limits;
         uint64_t connect_timeout; /* for one try */

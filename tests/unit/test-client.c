@@ -340,6 +340,69 @@ static void lists_are_handed_out_page_by_page(void **state) {
         hutch_client_free(client);
 }
 
+static char *next_token(void *user) {
+        int *n = user;
+        char *text = NULL;
+
+        if (++*n > 2)
+                return NULL;
+        if (asprintf(&text, "number-%d", *n) < 0)
+                return NULL;
+        return text;
+}
+
+static void a_function_gives_the_token_of_each_call(void **state) {
+        const FakeDaemon *daemon = *state;
+        int n = 0;
+        HutchClientOptions options = {
+                .address = fake_daemon_address,
+                .ca_file = fake_daemon_file("ca", ".pem"),
+                .certificate_file = fake_daemon_file("client", ".pem"),
+                .key_file = fake_daemon_file("client", ".key"),
+                .get_token = next_token,
+                .token_user = &n,
+        };
+        HutchClient *client = NULL;
+        HutchError *error = NULL;
+
+        assert_int_equal(hutch_client_new(&options, &client, NULL), 0);
+        assert_int_equal(ping(client, NULL), 0);
+        assert_int_equal(ping(client, NULL), 0);
+        assert_string_equal(daemon->calls[0].authorization, "Bearer number-1");
+        assert_string_equal(daemon->calls[1].authorization, "Bearer number-2");
+        assert_int_equal(ping(client, &error), -EACCES);
+        assert_string_equal(hutch_error_reason(error), "CREDENTIALS_MISSING");
+        assert_int_equal(hutch_error_code(error), HUTCH_UNAUTHENTICATED);
+        assert_int_equal(daemon->n_calls, 2);
+        hutch_error_free(error);
+        hutch_client_free(client);
+
+        options.clear_text = true;
+        assert_int_equal(hutch_client_new(&options, &client, &error), -EPERM);
+        assert_string_equal(hutch_error_reason(error), "TOKEN_IN_CLEAR_TEXT");
+        hutch_error_free(error);
+        rule_holds(__func__, "CONN-007");
+}
+
+static void a_unix_socket_gets_no_token(void **state) {
+        const FakeDaemon *daemon = *state;
+        HutchClient *client = NULL;
+        int n = 0;
+        const HutchClientOptions options = {
+                .address = fake_daemon_address,
+                .token = "secret",
+                .get_token = next_token,
+                .token_user = &n,
+        };
+
+        assert_int_equal(hutch_client_new(&options, &client, NULL), 0);
+        assert_int_equal(ping(client, NULL), 0);
+        assert_string_equal(daemon->calls[0].authorization, "");
+        assert_int_equal(n, 0);
+        hutch_client_free(client);
+        rule_holds(__func__, "CONN-007");
+}
+
 static void tcp_is_encrypted_and_certificates_are_checked(void **state) {
         const FakeDaemon *daemon = *state;
         HutchClientOptions options = {
@@ -692,6 +755,9 @@ int main(void) {
                 cmocka_unit_test(addresses_and_tokens_are_checked_before_connecting),
                 cmocka_unit_test_setup_teardown(tcp_is_encrypted_and_certificates_are_checked, fake_daemon_set_up_tls,
                                                 fake_daemon_tear_down),
+                cmocka_unit_test_setup_teardown(a_function_gives_the_token_of_each_call, fake_daemon_set_up_tls,
+                                                fake_daemon_tear_down),
+                WITH_DAEMON(a_unix_socket_gets_no_token),
                 WITH_DAEMON(methods_are_those_of_the_contract),
                 WITH_DAEMON(messages_are_as_large_as_the_daemon_says),
                 WITH_DAEMON(lists_are_handed_out_page_by_page),
