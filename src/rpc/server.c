@@ -23,6 +23,7 @@
 const ServerOptions server_options_default = {
         .limits = &session_limits_default,
         .max_connections = 10000,
+        .max_by_tcp = 8000,
         .max_streams = 100000,
         .max_buffered = 256 << 20,
         .handshake_timeout = 10 * NSEC_PER_SEC,
@@ -42,7 +43,8 @@ struct Listener {
         uv_poll_t poll;
         int fd;
         TlsContext *tls; /* NULL: none */
-        char *path;      /* of a Unix socket that is to be removed; NULL: none */
+        bool by_tcp;
+        char *path; /* of a Unix socket that is to be removed; NULL: none */
         struct stat info;
 };
 
@@ -154,6 +156,13 @@ static void pause_accepting(Server *server) {
         (void) uv_timer_start(&server->accept_timer, accept_again, ACCEPT_PAUSE_MSEC, 0);
 }
 
+/* Whether one more connection is taken. Those of Unix sockets count for TCP's limit, too: it is the lower one. */
+static bool has_room(const Server *server, const Listener *listener) {
+        const ServerOptions *options = &server->connections.options;
+
+        return server->connections.n < (listener->by_tcp ? options->max_by_tcp : options->max_connections);
+}
+
 static void on_acceptable(uv_poll_t *poll, int status, int events) {
         Listener *listener = poll->data;
         Server *server = listener->server;
@@ -172,7 +181,7 @@ static void on_acceptable(uv_poll_t *poll, int status, int events) {
                 }
 
                 server->accepted_connections++;
-                if (server->connections.n < server->connections.options.max_connections) {
+                if (has_room(server, listener)) {
                         connections_open(&server->connections, fd, listener->tls);
                 } else {
                         server->refused_connections++;
@@ -218,6 +227,13 @@ static void close_listeners(Server *server) {
         (void) uv_timer_stop(&server->accept_timer);
 }
 
+static bool is_unix(int fd) {
+        struct sockaddr_storage name = {};
+        socklen_t len = sizeof(name);
+
+        return getsockname(fd, (struct sockaddr *) &name, &len) == 0 && name.ss_family == AF_UNIX;
+}
+
 /* Takes over @fd; of a Unix socket that is to be removed in the end, @path is given. */
 static int add_listener(Server *server, int fd, const char *path, TlsContext *tls, HutchError *err) {
         Listener *listener = try_new0(Listener, 1);
@@ -238,6 +254,7 @@ static int add_listener(Server *server, int fd, const char *path, TlsContext *tl
 
         listener->server = server;
         listener->fd = fd;
+        listener->by_tcp = !is_unix(fd);
         listener->tls = tls_context_ref(tls);
         if (path)
                 (void) lstat(path, &listener->info);

@@ -34,6 +34,7 @@ typedef struct ServerOptions {
 
         /* Over all connections. */
         size_t max_connections; /* others are closed as they come */
+        size_t max_by_tcp;      /* the same for TCP: who fills it leaves room for those on this machine */
         size_t max_streams;     /* others are refused, which clients may try again; those that ended count until told */
         size_t max_buffered;    /* bytes of messages in memory, beyond which calls fail */
 

@@ -712,6 +712,22 @@ static void too_many_connections_are_closed(void **state) {
         assert_serves(f);
 }
 
+static void those_who_come_by_tcp_leave_room_for_others(void **state) {
+        Fixture *f = *state;
+        H2Client *first, *second;
+        uint16_t port;
+
+        f->options.max_by_tcp = 1;
+        start(f);
+        assert_int_equal(server_listen_tcp(f->server, "127.0.0.1", 0, NULL, &port, NULL), 0);
+        first = add_client(f, h2_connect_tcp(port), NULL);
+        RUN_UNTIL(f, server_stats(f->server).connections == 1);
+        second = add_client(f, h2_connect_tcp(port), NULL);
+        RUN_UNTIL(f, second->gone);
+        assert_false(first->gone);
+        assert_serves(f);
+}
+
 static void too_many_streams_are_refused(void **state) {
         Fixture *f = *state;
         H2Client *first, *second;
@@ -1366,6 +1382,7 @@ int main(void) {
                 SERVER_TEST(a_drain_of_nothing_is_done_at_once),
                 SERVER_TEST(handlers_may_free_the_server),
                 SERVER_TEST(too_many_connections_are_closed),
+                SERVER_TEST(those_who_come_by_tcp_leave_room_for_others),
                 SERVER_TEST(too_many_streams_are_refused),
                 SERVER_TEST(late_handshakes_are_cut),
                 SERVER_TEST(idle_connections_are_drained),
