@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-NOT_OURS = {".git", ".venv", "__pycache__", "build", "node_modules"}
+NOT_OURS = {".git", ".venv", "__pycache__", "build", "dist", "node_modules"}
 GENERATED = re.compile(r"@generated|DO NOT EDIT|Do not edit manually")
 
 

@@ -23,6 +23,7 @@ const REQUEST_BYTES = 4 << 20; // until GetInfo tells otherwise
 const RESPONSE_BYTES = 64 << 20; // the daemon sends 17 MiB, unless its operator has it send more
 const KEEPALIVE_MS = 60_000;
 const KEEPALIVE_TIMEOUT_MS = 20_000;
+const ALIVE_MS = 60_000;
 const READING = /^(?:Get|List|Watch|Read|Download|Stat|Ping)/;
 
 /** What every call takes. */
@@ -346,7 +347,9 @@ export class Channel {
     deadline: number,
     signal: AbortSignal | undefined,
   ): Promise<void> {
-    await new Promise<void>((resolve, reject) => {
+    // While there is no call yet, gRPC lets the program end.
+    const alive = setInterval(() => undefined, ALIVE_MS);
+    const change = new Promise<void>((resolve, reject) => {
       const release = onAbort([signal, this.closing.signal], resolve);
       grpc.getChannel().watchConnectivityState(state, deadline, (late) => {
         release();
@@ -357,6 +360,7 @@ export class Channel {
         }
       });
     });
+    await change.finally(() => clearInterval(alive));
   }
 
   private makeGrpc(): GrpcClient {

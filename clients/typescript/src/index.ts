@@ -59,5 +59,6 @@ export { ExecEndReason, OutputStream } from "./gen/hutch/v1/exec_pb.js";
 export { ArchiveCompression, FileChangeType, FileType, ImageChangeType } from "./gen/hutch/v1/file_pb.js";
 export { IdleAction, LifetimeAction } from "./gen/hutch/v1/sandbox_pb.js";
 export { ExecState, SandboxState } from "./gen/hutch/v1/state_pb.js";
+export { Watch, type WatchOptions } from "./watch.js";
 export * as v1 from "./v1.js";
 export { VERSION } from "./version.js";
