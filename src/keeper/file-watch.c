@@ -20,12 +20,14 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/inotify.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fd.h"
 #include "base/memory.h"
 #include "base/strings.h"
+#include "keeper/file-frames.h"
 #include "keeper/file-info.h"
 #include "keeper/file-methods.h"
 #include "keeper/file-path.h"
@@ -496,7 +498,16 @@ static int fail(const Watcher *watcher, int r, HutchError *err) {
         if (r == -ENOSPC)
                 return reason_set(err, r, REASON_HOST_EXHAUSTED,
                                   "the host watches as many folders as it can: raise fs.inotify.max_user_watches");
+        if (r == -EBADMSG)
+                return reason_set(err, r, REASON_STREAM_ORDER, "nothing can follow the request");
         return file_fail(err, r, "watch", watcher->path);
+}
+
+/* Whether another message has come: it would be there for ever, and hide what comes behind it. */
+static bool has_message(const FileStream *stream) {
+        FileFrameHead head;
+        ssize_t n = recv(file_stream_fd(stream), &head, sizeof(head), MSG_PEEK | MSG_DONTWAIT);
+        return n == (ssize_t) sizeof(head) && head.kind == FILE_FRAME_MESSAGE;
 }
 
 /* While it is held open the kernel does not tell that it was removed. */
@@ -547,6 +558,8 @@ int file_method_watch(FileStream *stream, HutchError *err) {
                         r = -errno;
                 else if (file_stream_is_cancelled(stream))
                         r = -ECANCELED;
+                else if (n > 0 && wait[1].revents != 0 && has_message(stream))
+                        r = -EBADMSG;
                 else
                         r = n > 0 ? take_events(&watcher) : check_top(&watcher);
         }

@@ -18,6 +18,7 @@
 
 #include "base/fd.h"
 #include "keeper/file-frames.h"
+#include "keeper/file-layers.h"
 #include "keeper/file-methods.h"
 #include "keeper/file-path.h"
 #include "keeper/remove.h"
@@ -87,6 +88,11 @@ static int make_root(const char *path) {
         assert(mkdirat(root, "workspace", 0755) == 0 && mkdirat(root, "folder", 0755) == 0);
         assert(mkdirat(root, "folder/below", 0755) == 0 && symlinkat("/file", root, "link") == 0);
         assert(symlinkat("../../..", root, "folder/out") == 0 && mkfifoat(root, "fifo", 0600) == 0);
+        /* It is the image of itself, too; what was changed of it is in a folder of its own. */
+        assert(mkdirat(root, "upper", 0755) == 0 && mkdirat(root, "upper/folder", 0700) == 0);
+        assert(symlinkat("/file", root, "upper/file") == 0 && mkfifoat(root, "workspace/fifo", 0600) == 0);
+        assert(mknodat(root, "upper/link", S_IFCHR, 0) == 0);
+        file_layers_set((FileLayers){ .kept = root, .image = root });
         return root;
 }
 

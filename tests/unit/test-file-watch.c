@@ -229,6 +229,18 @@ static void a_watch_ends_with_its_folder(void **state) {
         }
 }
 
+static void what_follows_the_request_ends_the_call(void **state) {
+        Hutch__V1__WatchFilesRequest request = HUTCH__V1__WATCH_FILES_REQUEST__INIT;
+        request.path = (char *) "/top";
+        FileCall call = file_call_begin(root, file_method_watch);
+        assert_int_equal(file_call_send(&call, &request.base), 0);
+        assert_int_equal(file_call_send(&call, &request.base), 0);
+        hutch__v1__watch_files_response__free_unpacked(next(&call), NULL);
+        assert_null(next(&call));
+        assert_string_equal(call.end.reason, "STREAM_ORDER");
+        file_call_end(&call);
+}
+
 int main(void) {
 #define WITH_ROOT(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
         const struct CMUnitTest tests[] = {
@@ -238,6 +250,7 @@ int main(void) {
                 WITH_ROOT(a_full_queue_is_told_and_the_watch_goes_on),
                 WITH_ROOT(folders_are_bounded),
                 WITH_ROOT(a_watch_ends_with_its_folder),
+                WITH_ROOT(what_follows_the_request_ends_the_call),
         };
 
         return cmocka_run_group_tests_name("file-watch", tests, NULL, NULL);
