@@ -24,11 +24,10 @@ DRIVERS = {
 # Commands that a library has no public function for, with the reason: their cases are not for this language.
 WITHOUT: dict[str, dict[str, str]] = {
     "c": {
-        "once.exec": "libhutch has no function for it",
-        "once.run": "a program in C makes its sandbox and runs in it",
-        "once.run_shell": "the same",
+        "once.run_shell": "a program in C gives the shell as argv",
         "once.run_python": "the same",
         "cancel:exec.run": "a call that waits has a deadline and cannot be cancelled; streams can",
+        "cancel:once.run": "the same",
     },
     "python-sync": {
         "cancel:exec.run": "a call that waits has a deadline and cannot be cancelled; streams can",

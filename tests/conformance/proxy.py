@@ -51,6 +51,12 @@ def read_timeout(text: str) -> int:
     return int(int(text[:-1]) * units[text[-1]])
 
 
+def is_streaming(method: str) -> bool:
+    """Whether its clients send several messages."""
+    service, name = method.split("/")
+    return service in SERVICES and SERVICES[service].methods_by_name[name].client_streaming
+
+
 def read_request_id(method: str, sent: bytes) -> str:
     """The request id in the first message of a request."""
     service, name = method.split("/")
@@ -225,13 +231,15 @@ class Connection:
         stream = self.streams[number]
         if stream.is_dead:
             return
-        first = not stream.sent
         self.pass_part(self.up, "upload", number, len(stream.sent), body)
         if len(stream.sent) < 1 << 20:
             stream.sent += body
+        is_sent = bool(stream.sent) if is_streaming(stream.method) else bool(flags & END_STREAM)
+        fault = self.proxy.take_fault("sent", stream.method) if is_sent else None
+        stream.is_dead = fault is not None and fault["do"] in ("cut", "reset")  # no answer is to come before that
         self.pass_on(self.up, frame(DATA, flags, number, body))
-        if (first and body) or flags & END_STREAM:
-            self.look("sent", number, stream)
+        if fault:
+            self.harm(number, stream, fault)
 
     # ---- From the daemon ----
 

@@ -6,7 +6,8 @@ proxy of its own (proxy.py), but for those of steps with "direct". A step is one
 
     {"op", "args", "ok" or "error", "save"?, "timeout_ms"?, "client"?, "direct"?, "background"?, "unsettled"?}
                              does a command. `background` names it and goes on; with "until": "note" once it has noted.
-                             `unsettled`: answers depend on the moment, so those of languages are not compared
+                             `unsettled`: answers may differ, so those of languages are not compared;
+                             `eventually`, also of "seen": again and again until it is as expected
     {"join": NAME, "ok" or "error", "save"?}        waits for one that was begun in the background
     {"cancel": NAME}                                cancels it
     {"fault": {…}}                                  arms the proxy
@@ -29,9 +30,10 @@ import hashlib
 import json
 import re
 import tempfile
+import time
 from pathlib import Path
 
-from drivers import WITHOUT, Driver
+from drivers import LIMIT, WITHOUT, Driver
 from proxy import Proxy
 from values import Transcript, content, is_bytes, read_answer
 
@@ -132,6 +134,19 @@ def find(value, path: str):
 # ---- Running ----
 
 
+def eventually(do, patient: bool) -> None:
+    """Calls @do, when @patient until it does not raise Mismatch any more."""
+    end = time.monotonic() + LIMIT
+    while True:
+        try:
+            do()
+            return
+        except Mismatch:
+            if not patient or time.monotonic() > end:
+                raise
+            time.sleep(0.1)
+
+
 class Run:
     """A case on its way through one language's driver."""
 
@@ -207,8 +222,7 @@ class Run:
         elif "fault" in step:
             self.proxy.arm(self.fill(step["fault"]))
         elif "seen" in step:
-            for name, expected in step["seen"].items():
-                self.look(name, expected)
+            eventually(lambda: [self.look(*item) for item in step["seen"].items()], step.get("eventually", False))
         elif "cancel" in step:
             ok = self.driver.do("cancel", {"id": self.begun[step["cancel"]][0]}, self.client)
             check({}, ok.get("ok"), "ok")
@@ -216,7 +230,7 @@ class Run:
             _, answer, op, args = self.begun.pop(step["join"])
             self.compare(step, op, args, answer.wait())
         else:
-            self.do_command(step)
+            eventually(lambda: self.do_command(step), step.get("eventually", False))
 
     def look(self, name: str, expected: dict) -> None:
         """Compares what the proxy has seen."""
@@ -244,14 +258,15 @@ class Run:
         if "error" in said:
             if said["error"]["code"] == "DRIVER" or "error" not in step:
                 raise Mismatch(f"failed with {json.dumps(said['error'])}")
-            self.transcript.add(op, args, said)
             check(self.fill(step["error"]), said["error"], "error")
+            if not step.get("unsettled"):
+                self.transcript.add(op, args, said)
             return
         ok = read_answer(op, args, said["ok"])
-        if not step.get("unsettled"):
-            self.transcript.add(op, args, {"ok": ok})
         if "ok" not in step:
             raise Mismatch(f"did not fail, but answered {json.dumps(ok)[:1500]}")
         for name, path in step.get("save", {}).items():
             self.variables[name] = find(ok, path)
         check(self.fill(step["ok"]), ok, "ok")
+        if not step.get("unsettled"):
+            self.transcript.add(op, args, {"ok": ok})

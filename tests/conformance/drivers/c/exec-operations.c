@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What lives here: commands about execs. What does not: one-shots (other-operations.c). */
+/* What lives here: commands about execs, and one-shots. */
 
 #include <errno.h>
 #include <string.h>
@@ -141,8 +141,8 @@ static int take_steps(Command *command, HutchExecStream *stream, const Collected
         return r;
 }
 
-/* Reads @stream to its end and answers with it. Takes it over. */
-static int collect(Command *command, HutchExecStream *stream, json_t *ok, HutchError **ret_error) {
+/* Reads @stream to its end and answers with it. */
+static int read_to_end(Command *command, HutchExecStream *stream, json_t *ok, HutchError **ret_error) {
         Collected output[2] = {};
         HutchChunk chunk;
         size_t at = 0;
@@ -167,6 +167,13 @@ static int collect(Command *command, HutchExecStream *stream, json_t *ok, HutchE
         }
         collected_clear(&output[0]);
         collected_clear(&output[1]);
+        return r;
+}
+
+/* The same with a stream that was begun, if @r is 0. Takes it over. */
+static int collect(int r, Command *command, HutchExecStream *stream, json_t *ok, HutchError **ret_error) {
+        if (r == 0)
+                r = read_to_end(command, stream, ok, ret_error);
         hutch_exec_stream_free(stream);
         return r;
 }
@@ -176,7 +183,7 @@ static int start(Command *command, json_t *ok, HutchError **ret_error) {
         HutchExecStream *stream = NULL;
         int r = hutch_exec_start(command->client, arg_text(command, "sandbox_id"), &spec, NULL, &stream, ret_error);
 
-        return r < 0 ? r : collect(command, stream, ok, ret_error);
+        return collect(r, command, stream, ok, ret_error);
 }
 
 static int attach(Command *command, json_t *ok, HutchError **ret_error) {
@@ -185,7 +192,7 @@ static int attach(Command *command, json_t *ok, HutchError **ret_error) {
                                   arg_number(command, "stdout_offset"), arg_number(command, "stderr_offset"), NULL,
                                   &stream, ret_error);
 
-        return r < 0 ? r : collect(command, stream, ok, ret_error);
+        return collect(r, command, stream, ok, ret_error);
 }
 
 static int read_output(Command *command, json_t *ok, HutchError **ret_error) {
@@ -205,11 +212,74 @@ static int read_output(Command *command, json_t *ok, HutchError **ret_error) {
         int r = hutch_exec_read(command->client, arg_text(command, "sandbox_id"), arg_text(command, "exec_id"),
                                 &options, NULL, &stream, ret_error);
 
-        return r < 0 ? r : collect(command, stream, ok, ret_error);
+        return collect(r, command, stream, ok, ret_error);
+}
+
+/* ---- One-shots ---- */
+
+/* Turns the exec of a one-shot into what the contract says of one. */
+static void tell_once(HutchExecStream *stream, json_t *ok) {
+        json_t *exec = json_object_get(ok, "exec"), *result = json_object_get(exec, "result");
+        json_t *started = json_pack("{s:O}", "sandbox_id", json_object_get(exec, "sandbox_id"));
+        json_t *end = json_pack("{s:O}", "result", result);
+        size_t len = 0;
+        const void *limits = hutch_exec_stream_limits(stream, &len);
+
+        json_object_set_new(started, "effective", message_to_value("EffectiveLimits", limits, len));
+        json_object_set(end, "exit_code", json_object_get(result, "exit_code"));
+        json_object_set_new(ok, "started", started);
+        json_object_set_new(ok, "exit", end);
+        json_object_del(ok, "exec");
+}
+
+static int start_once(Command *command, json_t *ok, HutchError **ret_error) {
+        const json_t *value = json_object_get(command->args, "request");
+        Bytes request = encode_value(command, value, hutch_message_descriptor("ExecRequest"));
+        HutchExecStream *stream = NULL;
+        int r = hutch_once_start_encoded(command->client, request.data, request.len, NULL, &stream, ret_error);
+
+        if (r == 0)
+                r = read_to_end(command, stream, ok, ret_error);
+        if (r == 0)
+                tell_once(stream, ok);
+        hutch_exec_stream_free(stream);
+        return r;
+}
+
+static int run_once(Command *command, json_t *ok, HutchError **ret_error) {
+        Bytes input = bytes_of(command, command->args, "input");
+        const HutchOnceSpec spec = {
+                .argv = texts_of(command, command->args, "argv"),
+                .env = pairs_of(command, command->args, "env"),
+                .labels = pairs_of(command, json_object_get(command->args, "spec"), "labels"),
+                .input = input.data,
+                .input_len = input.len,
+                .timeout = duration_of(command, command->args, "timeout"),
+        };
+        HutchOutput *output = NULL;
+        int r = hutch_run_once(command->client, &spec, &output, ret_error);
+
+        if (r < 0)
+                return r;
+
+        json_object_set_new(ok, "exit_code", json_integer(output->exec->exit_code));
+        ok_bytes(ok, "stdout", output->stdout_data, output->stdout_len);
+        ok_bytes(ok, "stderr", output->stderr_data, output->stderr_len);
+        json_object_set_new(ok, "truncated", json_boolean(output->truncated));
+        hutch_output_free(output);
+        return 0;
 }
 
 const NamedOperation exec_operations[] = {
-        { "exec.run", run },       { "exec.create", create },      { "exec.get", get },
-        { "exec.list", list },     { "exec.cancel", cancel },      { "exec.start", start },
-        { "exec.attach", attach }, { "exec.output", read_output }, { NULL, NULL },
+        { "exec.run", run },
+        { "exec.create", create },
+        { "exec.get", get },
+        { "exec.list", list },
+        { "exec.cancel", cancel },
+        { "exec.start", start },
+        { "exec.attach", attach },
+        { "exec.output", read_output },
+        { "once.exec", start_once },
+        { "once.run", run_once },
+        { NULL, NULL },
 };
