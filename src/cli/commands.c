@@ -43,6 +43,7 @@ static const Option run_options[] = {
         { "timeout", 0, "DURATION", .help = "end the command after that long: 30s, 1h30m" },
         { "keep", 0, NULL, .help = "do not delete the sandbox at the end" },
         { "rm", 0, NULL, .help = "delete it at the end, as is done anyway" },
+        { "once", 0, NULL, .help = "in one call: no stdin, a signal ends it, profile standard" },
         { "quiet", 'q', NULL, .help = "say nothing but what the command prints, and errors" },
         {},
 };

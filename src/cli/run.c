@@ -17,6 +17,7 @@
 #include "cli/exec-commands.h"
 #include "cli/exit-codes.h"
 #include "cli/report.h"
+#include "cli/run-once.h"
 #include "cli/sandbox-commands.h"
 #include "cli/session.h"
 #include "cli/signals.h"
@@ -51,17 +52,6 @@ static void add_terminal_type(const Arguments *arguments, char ***env) {
         *env = xreallocarray(*env, n + 2, sizeof(char *));
         (*env)[n] = string_builder_take(&variable);
         (*env)[n + 1] = NULL;
-}
-
-/* Tells how a session ended that did not end well. Returns the exit code. */
-static int report_session(int r, const HutchError *error, const Signals *signals) {
-        if (r == -EINTR || signals->end)
-                return EXIT_SIGNAL + signals->end;
-        if (error)
-                return report_error(error, NULL, EXIT_HUTCH_FAILED);
-        if (r != -EPIPE)
-                report_note("cannot write the command's output: %s", strerror(-r));
-        return EXIT_HUTCH_FAILED;
 }
 
 /* ---- run ---- */
@@ -154,7 +144,7 @@ static int run_in(const OneShot *one_shot, const Arguments *arguments, HutchExec
         r = session_run(&session, signals, &exit_code, &error);
         *ret_pipe_broke = r == -EPIPE && !error;
         if (r < 0)
-                exit_code = report_session(r, error, signals);
+                exit_code = session_report(r, error, signals);
         if (exit_code == EXIT_HUTCH_FAILED && !*ret_pipe_broke)
                 explain_failure(one_shot);
         return exit_code;
@@ -187,6 +177,8 @@ int command_run(const Arguments *arguments) {
         int r, exit_code;
         Signals signals;
 
+        if (arguments_have(arguments, "once"))
+                return run_in_one_call(arguments);
         if (arguments_have(arguments, "keep") && arguments_have(arguments, "rm"))
                 return usage_error(arguments, "--keep and --rm exclude each other");
         if (read_run(arguments, &one_shot, &exec, &spec, &err) < 0)
@@ -245,7 +237,7 @@ static int run_attached(const Arguments *arguments, HutchExecSpec exec, bool inp
         r = session_run(&session, &signals, &exit_code, &error);
         if (r == -EPIPE && !error)
                 signals_end_by_pipe();
-        return r < 0 ? report_session(r, error, &signals) : exit_code;
+        return r < 0 ? session_report(r, error, &signals) : exit_code;
 }
 
 int command_exec(const Arguments *arguments) {

@@ -68,11 +68,17 @@ static void print_sandbox(const HutchSandbox *sandbox, Format format) {
 
 void note_limits(const HutchSandbox *sandbox, const ProtobufCMessage *spec) {
         _cleanup_(message_freep) ProtobufCMessage *message = message_of(sandbox);
-        _cleanup_free_ char *not_enforced = message_get(message, "effective.not_enforced");
+
+        note_effective(message, "effective.clamped", "effective.not_enforced", spec);
+}
+
+void note_effective(const ProtobufCMessage *message, const char *clamped_path, const char *not_enforced_path,
+                    const ProtobufCMessage *spec) {
+        _cleanup_free_ char *not_enforced = message_get(message, not_enforced_path);
         char *rest = not_enforced, *field;
 
-        for (size_t i = 0; i < message_count(message, "effective.clamped"); i++) {
-                const ProtobufCMessage *clamped = message_at(message, "effective.clamped", i);
+        for (size_t i = 0; i < message_count(message, clamped_path); i++) {
+                const ProtobufCMessage *clamped = message_at(message, clamped_path, i);
                 _cleanup_free_ char *name = message_get(clamped, "field"), *by = message_get(clamped, "by"),
                                     *requested = message_get(clamped, "requested"),
                                     *effective = message_get(clamped, "effective");

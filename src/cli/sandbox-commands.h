@@ -25,3 +25,6 @@ int parse_sandbox_states(const char *text, uint32_t *ret_states, HutchError *err
 
 /* Tells on stderr which limits are not in force as @spec asked for them. */
 void note_limits(const HutchSandbox *sandbox, const ProtobufCMessage *spec) __attribute__((nonnull));
+/* The same of a message that has them at these paths. */
+void note_effective(const ProtobufCMessage *message, const char *clamped_path, const char *not_enforced_path,
+                    const ProtobufCMessage *spec) __attribute__((nonnull));

@@ -42,6 +42,7 @@ typedef struct Loop {
         int output;       /* where it goes; -1: there is nothing */
         uint64_t next[2]; /* where the next ones of stdout and stderr should begin */
         uint64_t lost;    /* bytes that never came */
+        bool noted_limits;
 
         /* What was read and not yet taken. */
         char *input;
@@ -154,7 +155,7 @@ static int take_signal(Loop *loop, HutchError **ret_error) {
         if (number == SIGCONT || number == SIGWINCH)
                 return resize(loop, ret_error);
         if (signals_note_end(loop->signals, number))
-                return hutch_exec_stream_signal(loop->stream, number, ret_error);
+                return loop->session->once ? -EINTR : hutch_exec_stream_signal(loop->stream, number, ret_error);
         return 0;
 }
 
@@ -194,6 +195,19 @@ static int step(Loop *loop, HutchError **ret_error) {
         return r;
 }
 
+/* Tells once what limits a one-shot has, as soon as that is known. */
+static void note_limits(Loop *loop) {
+        const void *limits;
+        size_t len;
+
+        if (loop->noted_limits || !loop->session->note_limits)
+                return;
+        limits = hutch_exec_stream_limits(loop->stream, &len);
+        loop->noted_limits = limits;
+        if (limits)
+                loop->session->note_limits(limits, len, loop->session->user);
+}
+
 /* Until the exec has ended and all is written. */
 static int run_loop(Loop *loop, HutchError **ret_error) {
         bool raw = loop->session->exec.terminal && loop->session->exec.stdin_stream && isatty(STDIN_FILENO);
@@ -201,6 +215,7 @@ static int run_loop(Loop *loop, HutchError **ret_error) {
 
         for (;;) {
                 r = take_chunk(loop, ret_error);
+                note_limits(loop);
                 if (r == 0 || (r < 0 && r != -EAGAIN))
                         return r;
                 /* Not before the command is there: until then Ctrl-C is for us. */
@@ -257,14 +272,18 @@ static int run_once(const Session *session, Signals *signals, int *ret_exit_code
         };
         int r;
 
-        r = hutch_exec_start(session->client, session->sandbox_id, &session->exec, NULL, &stream, ret_error);
+        if (session->once)
+                r = hutch_once_start_encoded(session->client, session->once, session->once_len, NULL, &stream,
+                                             ret_error);
+        else
+                r = hutch_exec_start(session->client, session->sandbox_id, &session->exec, NULL, &stream, ret_error);
         if (r < 0)
                 return r;
 
         loop.stream = stream;
         r = run_loop(&loop, ret_error);
         terminal_restore(&loop.terminal);
-        if (r < 0 && (!*ret_error || signals->end))
+        if (r < 0 && (!*ret_error || signals->end) && !session->once)
                 cancel_exec(session, stream, signals);
         if (r == 0)
                 *ret_exit_code = exit_code_of(hutch_exec_stream_exec(stream), loop.lost);
@@ -285,6 +304,9 @@ int session_run(const Session *session, Signals *signals, int *ret_exit_code, Hu
         Session more = *session;
         int r;
 
+        if (session->once)
+                return run_once(session, signals, ret_exit_code, ret_error);
+
         more.exec.output_limit = OUTPUT_KEPT;
         r = run_once(&more, signals, ret_exit_code, ret_error);
         if (r == 0 || !is_about_output_limit(*ret_error))
@@ -294,4 +316,14 @@ int session_run(const Session *session, Signals *signals, int *ret_exit_code, Hu
         hutch_error_free(*ret_error);
         *ret_error = NULL;
         return run_once(session, signals, ret_exit_code, ret_error);
+}
+
+int session_report(int r, const HutchError *error, const Signals *signals) {
+        if (r == -EINTR || signals->end)
+                return EXIT_SIGNAL + signals->end;
+        if (error)
+                return report_error(error, NULL, EXIT_HUTCH_FAILED);
+        if (r != -EPIPE)
+                report_note("cannot write the command's output: %s", strerror(-r));
+        return EXIT_HUTCH_FAILED;
 }

@@ -359,6 +359,20 @@ static int read_spec(const char *path, ProtobufCMessage **ret_spec, HutchError *
         return 0;
 }
 
+int fields_from_arguments(const Arguments *arguments, ProtobufCMessage *message, HutchError *err) {
+        for (size_t i = 0; i < arguments->n_options; i++) {
+                const Option *option = arguments->options[i].option;
+                const char *value = arguments->options[i].value;
+                _cleanup_(error_clear) HutchError why = {};
+
+                if (!option->field)
+                        continue;
+                if (option->field->apply(message, option->field->path, value ? value : "", &why) < 0)
+                        return error_set(err, -EINVAL, "USAGE", "--%s: %s", option->name, error_message(&why));
+        }
+        return 0;
+}
+
 int spec_from_arguments(const Arguments *arguments, ProtobufCMessage **ret_spec, HutchError *err) {
         _cleanup_(message_freep) ProtobufCMessage *spec = NULL;
         const char *file = arguments_get(arguments, "file");
@@ -368,19 +382,10 @@ int spec_from_arguments(const Arguments *arguments, ProtobufCMessage **ret_spec,
                 r = read_spec(file, &spec, err);
         else
                 spec = contract_message("SandboxSpec");
+        if (r == 0)
+                r = fields_from_arguments(arguments, spec, err);
         if (r < 0)
                 return r;
-
-        for (size_t i = 0; i < arguments->n_options; i++) {
-                const Option *option = arguments->options[i].option;
-                const char *value = arguments->options[i].value;
-                _cleanup_(error_clear) HutchError why = {};
-
-                if (!option->field)
-                        continue;
-                if (option->field->apply(spec, option->field->path, value ? value : "", &why) < 0)
-                        return error_set(err, -EINVAL, "USAGE", "--%s: %s", option->name, error_message(&why));
-        }
 
         *ret_spec = TAKE_PTR(spec);
         return 0;

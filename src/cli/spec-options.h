@@ -20,6 +20,10 @@ extern const Option spec_options[];
 int spec_from_arguments(const Arguments *arguments, ProtobufCMessage **ret_spec, HutchError *err)
         __attribute__((nonnull(1, 2)));
 
+/* Sets the fields of @message, a SandboxSpec or something with fields of the same names, by the options. */
+int fields_from_arguments(const Arguments *arguments, ProtobufCMessage *message, HutchError *err)
+        __attribute__((nonnull(1, 2)));
+
 /* Reads the variables of --env and --env-file, as "NAME=VALUE" in an array that ends with NULL, for strv_free(). */
 int environment_from_arguments(const Arguments *arguments, char ***ret_env, HutchError *err)
         __attribute__((nonnull(1, 2)));
