@@ -4,7 +4,7 @@
 
 PREFIX ?= /usr/local
 SUITES := unit unit-sanitized fuzz interop keeper integration crash cli escape integration-sanitized conformance \
-	typescript house contract spec
+	go python typescript house contract spec
 C_FILES = find src include tests bench -path src/contract -prune -o -name '*.[ch]' -print 2>/dev/null
 
 .PHONY: help run build deps test $(SUITES:%=test-%) test-vm bench soak soak-files format lint generate install clean distclean
