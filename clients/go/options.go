@@ -70,5 +70,5 @@ func WithTimeout(timeout time.Duration) Option { return func(s *settings) { s.ti
 // WithUserAgent is told to the daemon instead of "hutch-go" and the version.
 func WithUserAgent(userAgent string) Option { return func(s *settings) { s.userAgent = userAgent } }
 
-// WithTracer has a span made of each call.
+// WithTracer has a span made of each call. The module hutchotel has a tracer for OpenTelemetry.
 func WithTracer(tracer Tracer) Option { return func(s *settings) { s.tracer = tracer } }

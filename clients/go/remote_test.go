@@ -188,6 +188,7 @@ func TestAStreamIsClosedWhileItIsRead(t *testing.T) {
 }
 
 func TestExecOnceCollectsHeadAndTail(t *testing.T) {
+	proves(t, "SIZE-001")
 	half := bytes.Repeat([]byte("x"), 1<<20)
 	daemon := &fakeDaemon{exec: func(_ *hutchv1.ExecRequest, stream execStream) error {
 		sendStarted(stream)

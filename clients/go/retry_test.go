@@ -160,7 +160,7 @@ func TestACallGivesUpAtItsDeadline(t *testing.T) {
 }
 
 func TestAMessageThatIsTooLargeIsNotSent(t *testing.T) {
-	proves(t, "SIZE-003")
+	proves(t, "SIZE-001", "SIZE-003")
 	daemon := &fakeDaemon{}
 	client := daemon.connected(t)
 	_, err := client.Sandbox("demo").Files().Write(testContext(t), "file", make([]byte, 5<<20))

@@ -4,7 +4,8 @@ package hutch
 
 import "context"
 
-// Tracer makes spans of calls. It is an interface so that this module needs no library for tracing.
+// Tracer makes spans of calls. It is an interface so that this module needs no library for tracing;
+// the module hutchotel has one for OpenTelemetry.
 type Tracer interface {
 	// Start begins a span named "hutch.<Service>/<Method>". What inject gets goes into the metadata of the call:
 	// traceparent and tracestate.
