@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """SandboxExecService: a command in a sandbox that is made for it and goes with the call."""
 
+import grp
 import random
 import threading
 
@@ -354,3 +355,22 @@ def test_two_hundred_at_once(own_daemon):
     assert not errors, errors[0]
     assert len(set(ids)) == 200
     wait_until(lambda: not own_daemon.ids() and not own_daemon.leftovers())
+
+
+# ---- Whose they are ----
+
+
+@pytest.mark.rules("AUTH-005")
+def test_a_one_shot_is_its_callers(start_daemon):
+    daemon = start_daemon({"socket_group": "users"})
+    daemon.folder.chmod(0o755)
+    one, other = [daemon.client(uid=uid, gid=grp.getgrnam("users").gr_gid) for uid in (4242, 4243)]
+    one_shot = OneShot(one, "sleep", "1000", request_id="one:1")
+    assert one.get(one_shot.sandbox_id).owner == "uid:4242"
+    with refused("SANDBOX_NOT_FOUND"):
+        other.get(one_shot.sandbox_id)
+    again = OneShot(other, "sleep", "1000", request_id="one:1")
+    assert again.sandbox_id != one_shot.sandbox_id
+    one_shot.call.cancel()
+    again.call.cancel()
+    assert_gone(daemon, one_shot.sandbox_id, again.sandbox_id)
