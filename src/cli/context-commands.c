@@ -187,12 +187,13 @@ int command_context_remove(const Arguments *arguments) {
 int command_context_list(const Arguments *arguments) {
         _cleanup_(contexts_clear) Contexts contexts = {};
         _cleanup_(error_clear) HutchError err = {};
-        Printer printer = printer_new(FORMAT_TABLE, "CURRENT", "NAME", "ADDRESS");
+        Printer printer;
 
         (void) arguments;
         if (look(&contexts, &err) < 0)
                 return fail(&err);
 
+        printer = printer_new(FORMAT_TABLE, "CURRENT", "NAME", "ADDRESS");
         for (size_t i = 0; i < contexts.n; i++) {
                 bool current = str_equal(contexts.list[i].name, contexts.current);
 

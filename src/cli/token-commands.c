@@ -99,11 +99,12 @@ int command_token_list(const Arguments *arguments) {
         _cleanup_(token_file_clear) TokenFile file = {};
         _cleanup_(error_clear) HutchError err = {};
         _cleanup_free_ char *path = find_file(arguments, &err);
-        Printer printer = printer_new(FORMAT_TABLE, "NAME", "CREATED", "EXPIRES");
+        Printer printer;
 
         if (!path || read_tokens(&file, path, &err) < 0)
                 return fail(&err);
 
+        printer = printer_new(FORMAT_TABLE, "NAME", "CREATED", "EXPIRES");
         for (size_t i = 0; i < file.n; i++) {
                 const Token *token = &file.tokens[i];
                 char created[TOKEN_TIME_SIZE], expires[TOKEN_TIME_SIZE] = "never";
