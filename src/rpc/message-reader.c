@@ -43,16 +43,15 @@ static void take_spare(MessageReader *reader, size_t announced) {
         *spare = (SpareBuffer){};
 }
 
-/* Makes room for @len bytes in all, at most @announced: twice what there is, so that few copies are made. */
+/* Makes room for @len bytes in all, at most @announced: four times as many, so that few copies are made. What is not
+ * used of it is only an address. */
 static int reserve(MessageReader *reader, size_t len, size_t announced) {
-        size_t size = 2 * reader->size > len ? 2 * reader->size : len;
+        size_t size = len < announced / 4 ? 4 * len : announced;
         uint8_t *data;
 
         if (len <= reader->size)
                 return 0;
 
-        if (size > announced)
-                size = announced;
         data = realloc(reader->data, size);
         if (!data)
                 return -ENOMEM;

@@ -21,9 +21,9 @@
  *                 len -= taken;
  *         }
  *
- * The bytes may come in pieces of any size. A reader takes memory for at most twice the bytes that came of a message,
- * however many were announced. Readers may share a buffer, so that a stream of large messages does not take memory anew
- * for each: message_recycle() puts one there, and whoever begins with a message that fits takes it. */
+ * The bytes may come in pieces of any size. A reader takes memory for at most four times the bytes that came of a
+ * message, however many were announced. Readers may share a buffer, so that a stream of large messages does not take
+ * memory anew for each: message_recycle() puts one there, and whoever begins with a message that fits takes it. */
 
 #define MESSAGE_PREFIX_LEN 5
 
