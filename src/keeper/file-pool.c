@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +32,7 @@
 #define IDLE_TIME (5 * NSEC_PER_SEC)
 #define CANCEL_TIME (5 * NSEC_PER_SEC)
 #define READ_AT_ONCE (1 << 20) /* bytes, before others have their turn */
+#define MEMORY_KEPT (2 << 20)  /* bytes of messages that came and went, while there are workers */
 
 struct FileWorker {
         FileWorker *next, **at;
@@ -135,6 +137,7 @@ static void on_alarm(void *user) {
         _cleanup_(error_clear) HutchError err = {};
         reason_set(&err, -ECANCELED, REASON_CALL_CANCELLED, "the call was cancelled");
         worker_fail(worker, &err);
+        (void) malloc_trim(0);
 }
 
 /* The call is over: the worker waits for another, or goes. */
@@ -348,6 +351,9 @@ void file_worker_cancel(FileWorker *worker) {
 
 FilePool *file_pool_new(uv_loop_t *loop, KeptSandbox *sandbox, const FilePoolEvents *events) {
         FilePool *pool = new0(FilePool, 1);
+        /* Messages are large, and each would have its memory from the kernel, and give it back. */
+        (void) mallopt(M_MMAP_THRESHOLD, MEMORY_KEPT);
+        (void) mallopt(M_TRIM_THRESHOLD, MEMORY_KEPT);
         pool->loop = loop;
         pool->sandbox = sandbox;
         pool->events = events;
