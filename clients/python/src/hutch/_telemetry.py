@@ -13,9 +13,9 @@ from google.protobuf.message import Message
 from hutch._version import VERSION
 
 try:
-    from opentelemetry import propagate, trace  # type: ignore[import-not-found]
+    from opentelemetry import propagate, trace
 except ImportError:
-    trace = None
+    trace = None  # type: ignore[assignment]
 
 # Where a message may have what an attribute tells, by the names of its fields.
 _FIELDS = {

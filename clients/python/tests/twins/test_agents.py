@@ -59,6 +59,19 @@ async def test_one_shots_leave_nothing(address, unique):
         assert {sandbox.info.spec.idle_ttl.seconds for sandbox in gone} == {60}
 
 
+async def test_a_command_runs_by_a_profile_in_one_call(address):
+    async with Client(address) as client:
+        argv = ["sh", "-c", "cat; echo e >&2; exit 5"]
+        async with await client.exec_once(argv, profile="strict", input=b"in") as once:
+            assert once.started.effective.profile == "strict"
+            ended = await once.collect()
+        assert (ended.stdout, ended.stderr, ended.exit_code) == ("in", "e\n", 5)
+        assert once.exit is not None and once.exit.exit_code == 5
+        late = await (await client.exec_once(["sleep", "60"], timeout=0.2)).collect()
+        assert (late.exit_code, late.timed_out) == (124, True)
+        await client.sandbox(once.started.sandbox_id).wait("DELETED")
+
+
 async def test_without_a_runtime_there_is_a_clear_error(resting_daemon):
     async with SandboxClient(f"unix:{resting_daemon.socket}") as sandboxes:
         with pytest.raises(SandboxUnavailable) as told:

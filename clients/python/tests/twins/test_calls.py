@@ -1,12 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Deadlines, retries, request ids, resuming: what holds whatever becomes of a call. The daemon is a fake."""
 
+import threading
 import time
 
 import pytest
 from fake_daemon import Fake, refuse
 
-from hutch import Cancelled, DeadlineExceeded, HutchError, Internal, SandboxUnavailable, StreamIncomplete
+from hutch import (
+    Cancelled,
+    DeadlineExceeded,
+    HutchError,
+    Internal,
+    SandboxSpec,
+    SandboxUnavailable,
+    StreamIncomplete,
+)
 from hutch.aio import Client
 from hutch.v1 import event_pb2, exec_pb2, file_pb2, sandbox_exec_pb2, sandbox_pb2, state_pb2, system_pb2
 
@@ -46,6 +55,23 @@ async def test_what_is_not_safe_to_repeat_is_not_repeated(tmp_path):
                 await client.sandbox("some-sandbox").pause()
             assert told.value.reason == "KEEPER_UNAVAILABLE"
             assert fake.calls == ["PauseSandbox"]
+
+
+async def test_what_certainly_was_not_sent_is_repeated(tmp_path):
+    def pause(messages, _context):
+        next(messages)
+        yield sandbox_pb2.PauseSandboxResponse(sandbox=sandbox_pb2.Sandbox(id="paused")).SerializeToString()
+
+    fakes = []
+
+    def begin() -> None:
+        fakes.append(Fake(tmp_path, PauseSandbox=pause).__enter__())
+
+    threading.Timer(0.3, begin).start()
+    async with Client(f"unix:{tmp_path}/fake.sock") as client:
+        assert (await client.sandbox("some-sandbox").pause()).id == "paused"
+    assert fakes[0].calls == ["PauseSandbox"]
+    fakes[0].__exit__()
 
 
 async def test_other_errors_are_not_retried(tmp_path):
@@ -259,6 +285,29 @@ async def test_an_upload_is_not_repeated_once_its_bytes_are_taken(tmp_path):
             with pytest.raises(SandboxUnavailable):
                 await client.sandbox("some-sandbox").files.upload("x", b"bytes")
     assert len(got) == 1 and got[0][0] and got[0][1] == b"bytes"
+
+
+@pytest.mark.rules("SECRET-001")
+async def test_secrets_are_names_that_the_client_does_not_resolve(tmp_path, monkeypatch):
+    seen = []
+
+    def create(messages, _context):
+        request = create_request(messages)
+        seen.append((dict(request.spec.env), list(request.spec.secrets)))
+        yield sandbox_pb2.CreateSandboxResponse().SerializeToString()
+
+    monkeypatch.setenv("API_KEY", "of this process")
+    with Fake(tmp_path, CreateSandbox=create) as fake:
+        async with Client(fake.address) as client:
+            await client.create(SandboxSpec(env={"KEY": "secret://api-key"}, secrets=["api-key"]), wait=False)
+            assert seen == [
+                ({"KEY": "secret://api-key"}, [sandbox_pb2.SecretBinding(name="api-key", env="API_KEY")])
+            ]
+            for name in ("", "../x", "API_KEY", "a/b"):
+                with pytest.raises(HutchError) as told:
+                    await client.create(SandboxSpec(env={"KEY": f"secret://{name}"}))
+                assert told.value.reason == "NAME_MALFORMED"
+            assert fake.calls == ["CreateSandbox"]
 
 
 @pytest.mark.rules("SIZE-003")

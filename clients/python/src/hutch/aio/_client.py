@@ -20,7 +20,7 @@ from hutch.aio._calls import UNARY_TIMEOUT, Calls, Connection
 from hutch.aio._execs import OneShot
 from hutch.aio._sandbox import Sandbox
 from hutch.aio._watch import Watch
-from hutch.errors import HutchError, StreamIncomplete
+from hutch.errors import FailedPrecondition, HutchError, StreamIncomplete
 from hutch.v1 import event_pb2, exec_pb2, image_pb2, sandbox_exec_pb2, sandbox_pb2, state_pb2, system_pb2
 
 if TYPE_CHECKING:
@@ -240,10 +240,14 @@ class Client:
         checks.exec_spec(execution)
         checks.done()
         async with await self.create(message, wait=False) as sandbox:
-            result = await sandbox.run(execution, input=input)
+            try:
+                result = await sandbox.run(execution, input=input)
+            except FailedPrecondition:
+                if failure := why_failed(await sandbox.refresh()):
+                    raise failure from None
+                raise
             if result.exec.result.end_reason == exec_pb2.EXEC_END_REASON_SANDBOX_FAILED:
-                failure = why_failed(await sandbox.refresh())
-                if failure:
+                if failure := why_failed(await sandbox.refresh()):
                     raise failure
             return result
 

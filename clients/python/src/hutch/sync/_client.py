@@ -21,7 +21,7 @@ from hutch.sync._calls import UNARY_TIMEOUT, Calls, Connection
 from hutch.sync._execs import OneShot
 from hutch.sync._sandbox import Sandbox
 from hutch.sync._watch import Watch
-from hutch.errors import HutchError, StreamIncomplete
+from hutch.errors import FailedPrecondition, HutchError, StreamIncomplete
 from hutch.v1 import event_pb2, exec_pb2, image_pb2, sandbox_exec_pb2, sandbox_pb2, state_pb2, system_pb2
 
 if TYPE_CHECKING:
@@ -241,10 +241,14 @@ class Client:
         checks.exec_spec(execution)
         checks.done()
         with self.create(message, wait=False) as sandbox:
-            result = sandbox.run(execution, input=input)
+            try:
+                result = sandbox.run(execution, input=input)
+            except FailedPrecondition:
+                if failure := why_failed(sandbox.refresh()):
+                    raise failure from None
+                raise
             if result.exec.result.end_reason == exec_pb2.EXEC_END_REASON_SANDBOX_FAILED:
-                failure = why_failed(sandbox.refresh())
-                if failure:
+                if failure := why_failed(sandbox.refresh()):
                     raise failure
             return result
 
