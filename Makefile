@@ -7,7 +7,8 @@ SUITES := unit unit-sanitized fuzz interop keeper integration crash cli escape i
 	go python typescript house contract spec
 C_FILES = find src include tests bench -path src/contract -prune -o -name '*.[ch]' -print 2>/dev/null
 
-.PHONY: help run build deps test $(SUITES:%=test-%) test-vm bench soak soak-files format lint generate install clean distclean
+.PHONY: help run build deps test $(SUITES:%=test-%) test-vm bench soak soak-files \
+	format lint generate install clean distclean
 
 help:
 	@echo 'make run              build hutch and run a command in a sandbox'
