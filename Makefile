@@ -52,7 +52,7 @@ soak: build
 	bash -c '. scripts/env && tests/soak/abuse.py $(if $(MINUTES),--minutes $(MINUTES))'
 
 soak-files: build
-	bash -c '. scripts/env && export HUTCH_FILES_LONG=1 HUTCH_RACE_SECONDS=60 HUTCH_TEST_PATIENCE=10 && \
+	bash -c '. scripts/env && export HUTCH_FILES_LONG=1 HUTCH_RACE_SECONDS=60 HUTCH_TEST_PATIENCE=30 && \
 		pytest tests/integration/test_file_moments.py && pytest tests/keeper/test_file_races.py'
 
 format: deps

@@ -23,6 +23,13 @@ static bool is_path(const char *path, size_t len) {
         return !memmem(path, len, "//", 2);
 }
 
+/* How long the character at @path is; a byte that is none is one of its own. */
+static size_t character(const char *path, const char *path_end) {
+        uint32_t code_point;
+        size_t n = utf8_next(path, (size_t) (path_end - path), &code_point);
+        return n > 0 ? n : 1;
+}
+
 static bool slow_match(const char *glob, const char *glob_end, const char *path, const char *path_end, bool is_start) {
         const char *stars = glob;
         while (is_start && stars < glob_end && *stars == '*')
@@ -40,15 +47,14 @@ static bool slow_match(const char *glob, const char *glob_end, const char *path,
         if (*glob == '*') {
                 if (slow_match(glob + 1, glob_end, path, path_end, false))
                         return true;
-                return path < path_end && *path != '/' && slow_match(glob, glob_end, path + 1, path_end, false);
+                return path < path_end && *path != '/' &&
+                       slow_match(glob, glob_end, path + character(path, path_end), path_end, false);
         }
         if (path == path_end)
                 return false;
-        if (*glob == '?') {
-                uint32_t code_point;
-                size_t n = utf8_next(path, (size_t) (path_end - path), &code_point);
-                return *path != '/' && slow_match(glob + 1, glob_end, path + (n > 0 ? n : 1), path_end, false);
-        }
+        if (*glob == '?')
+                return *path != '/' &&
+                       slow_match(glob + 1, glob_end, path + character(path, path_end), path_end, false);
         return *glob == *path && slow_match(glob + 1, glob_end, path + 1, path_end, *glob == '/');
 }
 
@@ -85,7 +91,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                 return 0;
         check_escaped(path, len);
         assert(glob_match("**", 2, path, len));
-        if (glob_len <= SLOW_MAX && len <= SLOW_MAX)
+        /* A glob is a text. */
+        if (glob_len <= SLOW_MAX && len <= SLOW_MAX && utf8_valid(text, glob_len))
                 assert(matches == slow_match(text, text + glob_len, path, path + len, true));
         return 0;
 }

@@ -156,7 +156,7 @@ type GetInfoResponse struct {
 	Runtimes []*RuntimeInfo `protobuf:"bytes,5,rep,name=runtimes,proto3" json:"runtimes,omitempty"`
 	// The profiles that requests may name.
 	Profiles []*ProfileInfo `protobuf:"bytes,6,rep,name=profiles,proto3" json:"profiles,omitempty"`
-	// The builtin tools that requests may name.
+	// The tools that requests may name: builtin ones, and the operator's.
 	Tools []string `protobuf:"bytes,7,rep,name=tools,proto3" json:"tools,omitempty"`
 	// About the host.
 	Host *HostInfo `protobuf:"bytes,8,opt,name=host,proto3" json:"host,omitempty"`

@@ -104,7 +104,7 @@ struct  Hutch__V1__GetInfoResponse
   size_t n_profiles;
   Hutch__V1__ProfileInfo **profiles;
   /*
-   * The builtin tools that requests may name.
+   * The tools that requests may name: builtin ones, and the operator's.
    */
   size_t n_tools;
   char **tools;

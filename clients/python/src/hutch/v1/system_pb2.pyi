@@ -127,7 +127,7 @@ class GetInfoResponse(_message.Message):
 
     @_builtins.property
     def tools(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The builtin tools that requests may name."""
+        """The tools that requests may name: builtin ones, and the operator's."""
 
     @_builtins.property
     def host(self) -> Global___HostInfo:

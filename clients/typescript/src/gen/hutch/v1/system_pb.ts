@@ -117,7 +117,7 @@ export type GetInfoResponse = Message<"hutch.v1.GetInfoResponse"> & {
   profiles: ProfileInfo[];
 
   /**
-   * The builtin tools that requests may name.
+   * The tools that requests may name: builtin ones, and the operator's.
    *
    * @generated from field: repeated string tools = 7;
    */
