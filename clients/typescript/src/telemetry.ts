@@ -105,7 +105,7 @@ function collect(value: object, found: Record<string, string | number>, within: 
       found["sandbox.file.size"] = Number(inner);
     } else if (name === "files" && Array.isArray(inner)) {
       found["sandbox.file.count"] = inner.length;
-    } else if (NESTED.has(name) && inner !== null && typeof inner === "object") {
+    } else if (NESTED.has(name) && inner !== null && typeof inner === "object" && !(inner instanceof Uint8Array)) {
       collect(inner as object, found, name === "value" ? String((value as { case?: string }).case) : name);
     }
   }

@@ -200,7 +200,7 @@ void test("errors carry what the daemon says of them; an unknown reason goes by 
   });
 });
 
-checks(["SIZE-003"], "a message that the daemon would find too large is not sent", async () => {
+checks(["SIZE-001", "SIZE-003"], "a message that the daemon would find too large is not sent", async () => {
   let limit = 0n;
   let written = 0;
   await using fake = await Fake.start(
@@ -226,6 +226,24 @@ checks(["SIZE-003"], "a message that the daemon would find too large is not sent
   assert.equal(written, 1);
   const { collected } = await other.sandbox("some-1").exec(["true"]);
   assert.equal(collected.stdout.bytes.length, 17 * 1024 * 1024 - 99);
+});
+
+checks(["SECRET-001"], "the name of a secret goes out as it is, and one that is none does not", async () => {
+  const sent: Record<string, string>[] = [];
+  await using fake = await Fake.start([
+    createSandbox,
+    unary<v1.CreateSandboxRequest>(({ request }, answer) => {
+      sent.push(request.spec?.env ?? {});
+      answer(null, sandboxAnswer("made-1"));
+    }),
+  ]);
+  await using client = await fake.client({ environment: { name: "value" } });
+  await client.create({ env: { A: "secret://name" } });
+  assert.deepEqual(sent, [{ A: "secret://name" }]);
+  for (const name of ["", "../x", "/etc/passwd", "Name", "a_b", "$HOME"]) {
+    await assert.rejects(client.create({ env: { A: `secret://${name}` } }), { reason: "NAME_MALFORMED" });
+  }
+  assert.equal(sent.length, 1);
 });
 
 const chunk = (offset: number, data: string) => ({

@@ -50,7 +50,7 @@ void test("environment, working directory, user and input are the command's", as
   assert.equal(stdout, "ü,,/tmp,0,line\n");
 });
 
-void test("output beyond a limit is its head and tail, and what is missing is told", async () => {
+checks(["SIZE-001"], "output beyond a limit is its head and tail, and what is missing is told", async () => {
   const result = await sandbox.exec(["seq", "3000000"], { outputLimitBytes: 1 << 20 });
   const { stdout } = result.collected;
   assert.equal(result.truncated, true);

@@ -132,7 +132,9 @@ export const spans = [];
 export const SpanKind = { CLIENT: 2 };
 export const SpanStatusCode = { ERROR: 2 };
 export const context = { active: () => "active" };
-export const propagation = { inject: ({ span }, carrier) => { carrier.traceparent = span.traceparent; } };
+export const propagation = {
+  inject: ({ span: { traceparent } }, carrier) => { Object.assign(carrier, { traceparent, tracestate: "vendor=1" }); },
+};
 export const trace = {
   setSpan: (parent, span) => ({ parent, span }),
   getTracer: (tracer) => ({
@@ -150,7 +152,7 @@ export const trace = {
 };
 `;
 
-checks(["OTEL-002", "OTEL-003"], "calls have spans where OpenTelemetry is there, and carry them on", async () => {
+checks(["OTEL-001", "OTEL-002", "OTEL-003"], "calls have spans where OpenTelemetry is there", async () => {
   const api = join(client, "node_modules/@opentelemetry/api");
   mkdirSync(api, { recursive: true });
   const manifest = { name: "@opentelemetry/api", version: "1.0.0", type: "module", main: "index.js" };
@@ -173,13 +175,14 @@ checks(["OTEL-002", "OTEL-003"], "calls have spans where OpenTelemetry is there,
     await sandbox.delete();
     client.close();
     await new Promise((resolve) => setTimeout(resolve, 50));
-    console.log(JSON.stringify({ spans, created: created.traceparent }));\n`,
+    const { traceparent, tracestate } = created;
+    console.log(JSON.stringify({ spans, created: [traceparent, tracestate] }));\n`,
   );
   const printed = run(modules, "node", "traced.mjs", join(api, "index.js"));
   interface Told {
     spans: { tracer: string; name: string; kind: number; status?: number; ended?: true; traceparent: string;
       attributes: Record<string, unknown> }[];
-    created: string;
+    created: string[];
   }
   const { spans, created } = JSON.parse(printed) as Told;
   const names = spans.map(({ name }) => name);
@@ -194,7 +197,7 @@ checks(["OTEL-002", "OTEL-003"], "calls have spans where OpenTelemetry is there,
     "hutch.AgentSandboxService/DeleteSandbox",
   ]);
   assert.ok(spans.every(({ tracer, kind, ended }) => tracer === "hutch-client" && kind === 2 && ended));
-  assert.equal(created, spans[0]?.traceparent);
+  assert.deepEqual(created, [spans[0]?.traceparent, "vendor=1"]);
   const [create, execute, write, download, list, missing] = spans.map(({ attributes }) => attributes);
   assert.deepEqual([create?.["sandbox.image"], create?.["sandbox.runtime"]], ["host", "native"]);
   assert.equal(typeof create?.["sandbox.request_id"], "string");
