@@ -13,7 +13,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "integration"), str(HERE.parent)]
 
 # pylint: disable=wrong-import-position,unused-import
-from drivers import DRIVERS, Driver  # noqa: E402
+from drivers import BUILD_LIMIT, DRIVERS, Driver  # noqa: E402
 from host import _host_makes_sandboxes  # noqa: E402,F401
 from remote import Certificates, RemoteDaemon  # noqa: E402
 from runner import Run, is_for, read_cases  # noqa: E402
@@ -35,13 +35,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 class Results:
     """Has all cases that are asked for run, some at once, and keeps what came of them."""
 
-    def __init__(self, wanted: list[tuple[dict, str]], certificates: Certificates):
+    def __init__(self, certificates: Certificates):
         listen = certificates.server() | {
             "client_certificates": "wanted",
             "client_ca": str(certificates.cert("ca")),
         }
         self.daemon = RemoteDaemon(certificates, listen, limits={"streams_per_caller": 2000})
-        credentials = {
+        self.given = {
             "token": self.daemon.tokens.add("ci"),
             "expired_token": self.daemon.tokens.add("old", expires=-1),
             "ca": str(certificates.cert("ca")),
@@ -49,20 +49,26 @@ class Results:
             "certificate": str(certificates.cert("alice")),
             "key": str(certificates.key("alice")),
         }
-        self.daemon.begin()
-        given = credentials | {"port": self.daemon.port}
-        self.drivers = {language: Driver(language) for language in {language for _, language in wanted}}
-        numbers = {case_name(case): i for i, case in enumerate(read_cases(), 1)}
-        self.shared = {}
-        for language, driver in self.drivers.items():
-            self.shared[language] = self.daemon.ready(idle_ttl={"seconds": 0})
-            self.daemon.shell(self.shared[language], "mkdir $(seq -f /workspace/case-%.0f " f"{len(numbers)})")
-            assert "ok" in driver.do("client.connect", {"address": f"unix:{self.daemon.socket}"})
+        self.drivers: dict[str, Driver] = {}
         self.pool = ThreadPoolExecutor(AT_ONCE)
         self.futures: dict[tuple[str, str], Future] = {}
+
+    def begin(self, wanted: list[tuple[dict, str]]) -> None:
+        self.daemon.begin()
+        for language in dict.fromkeys(language for _, language in wanted):
+            self.drivers[language] = Driver(language)
+        address = {"address": f"unix:{self.daemon.socket}"}
+        connected = [driver.begin("client.connect", address)[1] for driver in self.drivers.values()]
+        assert all("ok" in answer.wait(BUILD_LIMIT) for answer in connected), [answer.line for answer in connected]
+
+        numbers = {case_name(case): i for i, case in enumerate(read_cases(), 1)}
+        given = {}
+        for language in self.drivers:
+            shared = self.daemon.ready(idle_ttl={"seconds": 0})
+            self.daemon.shell(shared, f"mkdir $(seq -f /workspace/case-%.0f {len(numbers)})")
+            given[language] = self.given | {"port": self.daemon.port, "sandbox": shared}
         for case, language in wanted:
-            number, shared = numbers[case_name(case)], self.shared[language]
-            run = Run(case, self.drivers[language], self.daemon, number, given | {"sandbox": shared})
+            run = Run(case, self.drivers[language], self.daemon, numbers[case_name(case)], given[language])
             self.futures[case_name(case), language] = self.pool.submit(run.do)
 
     def of(self, case: dict, language: str) -> list:
@@ -71,20 +77,21 @@ class Results:
 
     def end(self) -> None:
         self.pool.shutdown(cancel_futures=True)
-        try:
-            statuses = {language: driver.end() for language, driver in self.drivers.items()}
-            assert not any(statuses.values()), f"drivers ended with {statuses}"
-        finally:
-            self.daemon.finish()
+        statuses = {language: driver.end() for language, driver in self.drivers.items()}
+        self.daemon.finish()
+        assert not any(statuses.values()), f"drivers ended with {statuses}"
 
 
 @pytest.fixture(scope="session", name="results")
 def run_all(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Results]:
     items = [item for item in request.session.items if "language" in getattr(item, "fixturenames", ())]
     wanted = [(item.callspec.params["case"], item.callspec.params["language"]) for item in items]  # type: ignore
-    results = Results(wanted, Certificates(tmp_path_factory.mktemp("certificates")))
-    yield results
-    results.end()
+    results = Results(Certificates(tmp_path_factory.mktemp("certificates")))
+    try:
+        results.begin(wanted)
+        yield results
+    finally:
+        results.end()
 
 
 def write_result(language: str, case: dict, passed: bool) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("HUTCH_BUILD", ROOT / "build/gcc")).resolve()
 LIMIT = 60  # seconds that a command may take; each has a deadline of its own
+BUILD_LIMIT = 300  # the first command of a driver that is built when it starts
 
 # How each language's driver is started, from the root of the tree. The first is who the others are compared with.
 DRIVERS = {
@@ -47,8 +48,8 @@ class Answer:
     def wait_note(self) -> None:
         assert self.noted.wait(LIMIT), "nothing was noted"
 
-    def wait(self) -> dict:
-        assert self.ended.wait(LIMIT), "there was no answer"
+    def wait(self, limit: float = LIMIT) -> dict:
+        assert self.ended.wait(limit), "there was no answer"
         return self.line
 
 
@@ -114,14 +115,14 @@ class Driver:
         return self.begin(op, args, client)[1].wait()
 
     def end(self) -> int:
-        """Has it end. Returns its exit status."""
+        """Has it end. Returns its exit status, which is not 0 when it had to be killed."""
         self.process.stdin.close()
         try:
-            status = self.process.wait(LIMIT)
-        finally:
+            self.process.wait(LIMIT)
+        except subprocess.TimeoutExpired:
             self.process.kill()
-            self.reader.join(LIMIT)
-            self.process.stdout.close()
-            self.errors.close()
-            self.home.cleanup()
-        return status
+        self.reader.join(LIMIT)
+        self.process.stdout.close()
+        self.errors.close()
+        self.home.cleanup()
+        return self.process.wait()
