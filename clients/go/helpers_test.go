@@ -112,6 +112,8 @@ type fakeDaemon struct {
 	failures   int  // calls that fail with UNAVAILABLE, before others succeed
 	broken     bool // so that their connection is lost instead
 
+	create   func(context.Context)
+	deleted  []string
 	exec     func(*hutchv1.ExecRequest, execStream) error
 	watch    func(*hutchv1.WatchEventsRequest, watchStream) error
 	output   func(*hutchv1.ReadExecOutputRequest, outputStream) error
@@ -249,14 +251,25 @@ func (d *fakeDaemon) GetInfo(context.Context, *hutchv1.GetInfoRequest) (*hutchv1
 	return &hutchv1.GetInfoResponse{Limits: &hutchv1.ServerLimits{MaxRequestBytes: 4 << 20}}, nil
 }
 
-func (d *fakeDaemon) CreateSandbox(_ context.Context,
+func (d *fakeDaemon) CreateSandbox(ctx context.Context,
 	request *hutchv1.CreateSandboxRequest) (*hutchv1.CreateSandboxResponse, error) {
+	if d.create != nil {
+		d.create(ctx)
+	}
 	return &hutchv1.CreateSandboxResponse{Sandbox: &hutchv1.Sandbox{Id: request.GetSandboxId()}}, nil
 }
 
 func (d *fakeDaemon) StopSandbox(_ context.Context,
 	request *hutchv1.StopSandboxRequest) (*hutchv1.StopSandboxResponse, error) {
 	return &hutchv1.StopSandboxResponse{Sandbox: &hutchv1.Sandbox{Id: request.GetSandboxId()}}, nil
+}
+
+func (d *fakeDaemon) DeleteSandbox(_ context.Context,
+	request *hutchv1.DeleteSandboxRequest) (*hutchv1.DeleteSandboxResponse, error) {
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	d.deleted = append(d.deleted, request.GetSandboxId())
+	return &hutchv1.DeleteSandboxResponse{Sandbox: &hutchv1.Sandbox{Id: request.GetSandboxId()}}, nil
 }
 
 func (d *fakeDaemon) Exec(request *hutchv1.ExecRequest, stream execStream) error {

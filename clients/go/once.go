@@ -4,6 +4,9 @@ package hutch
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
 	"io"
 	"iter"
 	"time"
@@ -17,13 +20,15 @@ import (
 const (
 	onceIdle    = 60 * time.Second // after which the daemon removes the sandbox of a client that is gone
 	outputLimit = 16 << 20         // that is collected, of both streams together
+
+	removeTimeout = 5 * time.Second
 )
 
 // Run runs a command in a sandbox of its own, which is deleted whatever happens, also when the client is gone. What it
 // prints is collected up to 16 MiB. Options: those of [Client.Create] and of [Sandbox.Run]; what both have, such as
 // [WithEnv], goes to the command.
 func (c *Client) Run(ctx context.Context, argv []string, options ...CallOption) (*Result, error) {
-	create := &hutchv1.CreateSandboxRequest{Spec: &hutchv1.SandboxSpec{
+	create := &hutchv1.CreateSandboxRequest{SandboxId: newOnceID(), Spec: &hutchv1.SandboxSpec{
 		IdleTtl:    durationpb.New(onceIdle),
 		IdleAction: hutchv1.IdleAction_IDLE_ACTION_DELETE,
 	}}
@@ -40,6 +45,7 @@ func (c *Client) Run(ctx context.Context, argv []string, options ...CallOption) 
 
 	sandbox, err := c.create(ctx, create)
 	if err != nil {
+		c.removeUnanswered(create.GetSandboxId(), err)
 		return nil, err
 	}
 	result, err := sandbox.Run(ctx, nil, With(run))
@@ -47,6 +53,24 @@ func (c *Client) Run(ctx context.Context, argv []string, options ...CallOption) 
 		err = failed
 	}
 	return result, err
+}
+
+// newOnceID makes the id of a one-shot's sandbox. The client has to know it before the daemon answers.
+func newOnceID() string {
+	var bytes [16]byte
+	_, _ = rand.Read(bytes[:])
+	return "once-" + hex.EncodeToString(bytes[:])
+}
+
+// removeUnanswered deletes a sandbox of which nobody knows whether it was made: the caller did not wait for the answer.
+// The daemon would find it idle otherwise.
+func (c *Client) removeUnanswered(id string, err error) {
+	if !errors.Is(err, ErrCancelled) && !errors.Is(err, ErrDeadlineExceeded) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
+	defer cancel()
+	_, _ = c.Sandbox(id).Delete(ctx)
 }
 
 // RunShell runs a script by /bin/sh, as [Client.Run] does.

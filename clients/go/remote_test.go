@@ -4,8 +4,10 @@ package hutch
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -184,6 +186,17 @@ func TestAStreamIsClosedWhileItIsRead(t *testing.T) {
 		if _, err := once.Wait(nil, nil); !errors.Is(err, ErrCancelled) {
 			t.Fatalf("it ended with %v", err)
 		}
+	}
+}
+
+func TestAOneShotThatIsLeftBeforeItsSandboxIsThereIsRemoved(t *testing.T) {
+	daemon := &fakeDaemon{create: func(ctx context.Context) { <-ctx.Done() }}
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	_, err := daemon.connected(t).Run(ctx, []string{"true"})
+	expectReason(t, err, "DEADLINE_EXCEEDED")
+	if len(daemon.deleted) != 1 || !strings.HasPrefix(daemon.deleted[0], "once-") {
+		t.Errorf("deleted %v", daemon.deleted)
 	}
 }
 
