@@ -23,8 +23,8 @@
 #include "cli/copy-parts.h"
 #include "cli/report.h"
 
-#define BUFFER_SIZE ((size_t) 1 << 20)
-#define RESUMES_MAX 6 /* in a row that brought nothing */
+#define BUFFER_SIZE ((size_t) 256 << 10) /* as much as goes into a message: it stays in a cache */
+#define RESUMES_MAX 6                    /* in a row that brought nothing */
 #define UPLOAD_ID_SIZE 32
 
 /* ---- Into a sandbox ---- */
