@@ -155,7 +155,8 @@ export class Client implements AsyncDisposable {
     try {
       return await sandbox.exec(argv, run);
     } finally {
-      await sandbox.delete({ timeout: DELETE_TIMEOUT });
+      // What cannot be deleted now, the daemon deletes when it was idle: what came of the command is what counts.
+      await sandbox.delete({ timeout: DELETE_TIMEOUT }).catch(() => undefined);
     }
   }
 

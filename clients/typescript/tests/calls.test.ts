@@ -404,6 +404,25 @@ void test("a client that cannot reach its daemon takes nothing of a stream that 
   assert.equal(got.join(""), "12");
 });
 
+void test("what came of a one-shot is told, also where its sandbox cannot be deleted", async () => {
+  let fails = false;
+  await using fake = await Fake.start(
+    [createSandbox, unary((_, answer) => answer(null, sandboxAnswer("made-1")))],
+    [deleteSandbox, unary((_, answer) => answer(failing("INTERNAL") as never))],
+    [
+      runCommand,
+      unary((_, answer) => {
+        const output = message(runCommand.output, { stdout: Buffer.from("x") });
+        answer(fails ? (failing("NOT_FOUND") as never) : null, output);
+      }),
+    ],
+  );
+  await using client = await fake.client();
+  assert.equal((await client.run(["true"])).stdout, "x");
+  fails = true;
+  await assert.rejects(client.run(["true"]), { code: "NOT_FOUND" });
+});
+
 void test("lists of several pages are read to their end", async () => {
   const { listSandboxes } = v1.AgentSandboxService.method;
   await using fake = await Fake.start([
