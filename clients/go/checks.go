@@ -16,12 +16,14 @@ const keyShownMost = 64 // bytes of a map's key in a field's name
 
 // checks collects what is wrong with a request before it is sent: the same as the daemon would find.
 type checks struct {
+	above      string // what stands before every field: "header."
 	violations []Violation
 }
 
 func (c *checks) note(field string, refusal *rules.Refusal) {
 	if refusal != nil {
-		c.violations = append(c.violations, Violation{strings.ToValidUTF8(field, "?"), refusal.Reason, refusal.Message})
+		field = strings.ToValidUTF8(c.above+field, "?")
+		c.violations = append(c.violations, Violation{field, refusal.Reason, refusal.Message})
 	}
 }
 

@@ -84,7 +84,7 @@ func TestWhatBreaksTheRulesIsRefusedBeforeACall(t *testing.T) {
 		"selector SELECTOR_EMPTY":                  second(client.DeleteAll(ctx, " ")),
 		"spec.argv ARGV_EMPTY":                     second(demo.Run(ctx, nil)),
 		"spec.argv[1] ARGV_MALFORMED":              second(demo.Run(ctx, []string{"a", "\x00"})),
-		"spec.unset_env[0] ENV_NAME_MALFORMED": second(demo.Start(ctx, []string{"a"},
+		"create.spec.unset_env[0] ENV_NAME_MALFORMED": second(demo.Start(ctx, []string{"a"},
 			WithUnsetEnv("="))),
 		"timeout DURATION_OUT_OF_RANGE": second(demo.Run(ctx, []string{"a"},
 			WithExecTimeout(-1))),

@@ -46,7 +46,7 @@ func (s *Sandbox) Run(ctx context.Context, argv []string, options ...CallOption)
 	if err := applyOptions(options, request, request.Spec); err != nil {
 		return nil, err
 	}
-	if err := s.checkExec("", request.GetRequestId(), request.GetSpec()); err != nil {
+	if err := s.checkExec("", "", request.GetRequestId(), request.GetSpec()); err != nil {
 		return nil, err
 	}
 	response, err := s.client.execs.RunCommand(ctx, request)
@@ -62,8 +62,8 @@ func (s *Sandbox) Run(ctx context.Context, argv []string, options ...CallOption)
 	}, nil
 }
 
-func (s *Sandbox) checkExec(id, requestID string, spec *hutchv1.ExecSpec) error {
-	check := checks{}
+func (s *Sandbox) checkExec(above, id, requestID string, spec *hutchv1.ExecSpec) error {
+	check := checks{above: above}
 	check.id("sandbox_id", s.id)
 	check.newID("exec_id", id)
 	check.requestID(requestID)
@@ -85,7 +85,7 @@ func (s *Sandbox) CreateExec(ctx context.Context, argv []string, options ...Call
 	if err := applyOptions(options, request, request.Spec); err != nil {
 		return nil, err
 	}
-	if err := s.checkExec(request.GetExecId(), request.GetRequestId(), request.GetSpec()); err != nil {
+	if err := s.checkExec("", request.GetExecId(), request.GetRequestId(), request.GetSpec()); err != nil {
 		return nil, err
 	}
 	response, err := s.client.execs.CreateExec(ctx, request)

@@ -23,7 +23,12 @@ func (f Files) stubs() hutchv1.FileServiceClient { return f.sandbox.client.files
 
 // check begins the checks of a request about a path.
 func (f Files) check(field, path string) *checks {
-	check := &checks{}
+	return f.checkBelow("", field, path)
+}
+
+// checkBelow is for a path in a message within the request.
+func (f Files) checkBelow(above, field, path string) *checks {
+	check := &checks{above: above}
 	check.id("sandbox_id", f.sandbox.id)
 	check.path(field, path)
 	return check

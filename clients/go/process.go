@@ -40,7 +40,7 @@ func (s *Sandbox) Start(ctx context.Context, argv []string, options ...CallOptio
 	if err := applyOptions(options, request, request.Spec); err != nil {
 		return nil, err
 	}
-	if err := s.checkExec(request.GetExecId(), request.GetRequestId(), request.GetSpec()); err != nil {
+	if err := s.checkExec("create.", request.GetExecId(), request.GetRequestId(), request.GetSpec()); err != nil {
 		return nil, err
 	}
 	if request.GetRequestId() == "" {

@@ -141,7 +141,7 @@ func (f Files) Upload(ctx context.Context, path string, source io.Reader,
 	if err := applyOptions(options, header); err != nil {
 		return nil, err
 	}
-	check := f.check("path", path)
+	check := f.checkBelow("header.", "path", path)
 	check.mode("mode", header.Mode)
 	check.requestID(header.GetRequestId())
 	if err := check.result(); err != nil {
@@ -249,7 +249,7 @@ func (f Files) UploadArchive(ctx context.Context, path string, source io.Reader,
 	if err := applyOptions(options, header); err != nil {
 		return nil, err
 	}
-	check := f.check("path", path)
+	check := f.checkBelow("header.", "path", path)
 	check.requestID(header.GetRequestId())
 	if err := check.result(); err != nil {
 		return nil, err
