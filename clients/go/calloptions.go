@@ -17,7 +17,8 @@ import (
 // CallOption sets what a request leaves open otherwise. Each function says which it takes; one that its request has no
 // field for is refused with FIELD_INVALID, and never ignored.
 type CallOption struct {
-	name string
+	name   string
+	fields []string // that it sets, where these are others than the name
 	// apply puts the value into the message. false: it has no place for it.
 	apply func(message protoreflect.Message) (bool, error)
 }
@@ -52,7 +53,7 @@ func setField(name string, value protoreflect.Value) CallOption {
 }
 
 func changeField(name string, change func(protoreflect.Message, protoreflect.FieldDescriptor)) CallOption {
-	return CallOption{name, func(message protoreflect.Message) (bool, error) {
+	return CallOption{name: name, apply: func(message protoreflect.Message) (bool, error) {
 		field := message.Descriptor().Fields().ByName(protoreflect.Name(name))
 		if field == nil {
 			return false, nil
@@ -92,7 +93,7 @@ func addPairs(name string, pairs map[string]string) CallOption {
 }
 
 func setDuration(name string, d time.Duration) CallOption {
-	return CallOption{name, func(message protoreflect.Message) (bool, error) {
+	return CallOption{name: name, apply: func(message protoreflect.Message) (bool, error) {
 		field := message.Descriptor().Fields().ByName(protoreflect.Name(name))
 		if field == nil {
 			return false, nil
@@ -107,7 +108,7 @@ func setDuration(name string, d time.Duration) CallOption {
 
 // addEnums is an option for a list of enum values, of that enum alone.
 func addEnums[E protoreflect.Enum](name string, values []E) CallOption {
-	return CallOption{name, func(message protoreflect.Message) (bool, error) {
+	return CallOption{name: name, apply: func(message protoreflect.Message) (bool, error) {
 		field := message.Descriptor().Fields().ByName(protoreflect.Name(name))
 		if field == nil {
 			return false, nil
@@ -126,8 +127,13 @@ func addEnums[E protoreflect.Enum](name string, values []E) CallOption {
 // With merges a message into the request, or into the message of its type within: a [hutchv1.SandboxSpec] for
 // [Client.Create], a [hutchv1.ExecSpec] for commands. Whatever the contract has can be said so.
 func With(message proto.Message) CallOption {
+	fields := []string{}
+	message.ProtoReflect().Range(func(field protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
+		fields = append(fields, string(field.Name()))
+		return true
+	})
 	name := string(message.ProtoReflect().Descriptor().Name())
-	return CallOption{name, func(target protoreflect.Message) (bool, error) {
+	return CallOption{name: name, fields: fields, apply: func(target protoreflect.Message) (bool, error) {
 		if target.Descriptor() != message.ProtoReflect().Descriptor() {
 			return false, nil
 		}
@@ -141,7 +147,7 @@ func WithRequestID(id string) CallOption { return setText("request_id", id) }
 
 // WithID is the id of a new sandbox or exec. Without it the daemon makes one.
 func WithID(id string) CallOption {
-	return CallOption{"id", func(message protoreflect.Message) (bool, error) {
+	return CallOption{name: "id", apply: func(message protoreflect.Message) (bool, error) {
 		switch request := message.Interface().(type) {
 		case *hutchv1.CreateSandboxRequest:
 			request.SandboxId = id
@@ -171,6 +177,16 @@ func WithIdleTTL(ttl time.Duration) CallOption { return setDuration("idle_ttl", 
 // WithMaxLifetime is how long a sandbox may live in all; 0 is for ever.
 func WithMaxLifetime(lifetime time.Duration) CallOption { return setDuration("max_lifetime", lifetime) }
 
+// WithIdleAction is what happens to a sandbox that was idle for too long: it is stopped, or deleted.
+func WithIdleAction(action hutchv1.IdleAction) CallOption {
+	return setField("idle_action", protoreflect.ValueOfEnum(action.Number()))
+}
+
+// WithLifetimeAction is what happens to a sandbox at the end of its lifetime: it is stopped, or deleted.
+func WithLifetimeAction(action hutchv1.LifetimeAction) CallOption {
+	return setField("lifetime_action", protoreflect.ValueOfEnum(action.Number()))
+}
+
 // WithLimits are limits of a sandbox. Those that are left out are the profile's.
 func WithLimits(limits *hutchv1.ResourceLimits) CallOption {
 	return setField("limits", protoreflect.ValueOfMessage(limits.ProtoReflect()))
@@ -193,7 +209,7 @@ func WithSelector(selector string) CallOption { return setText("selector", selec
 
 // WithStates means things in these states.
 func WithStates[S hutchv1.SandboxState | hutchv1.ExecState](states ...S) CallOption {
-	return CallOption{"states", func(message protoreflect.Message) (bool, error) {
+	return CallOption{name: "states", apply: func(message protoreflect.Message) (bool, error) {
 		switch request := message.Interface().(type) {
 		case *hutchv1.ListSandboxesRequest:
 			states, ok := any(states).([]hutchv1.SandboxState)
@@ -250,7 +266,7 @@ func WithOutputLimit(bytes uint64) CallOption { return setUint64("output_limit_b
 
 // WithOffsets is where reading output begins.
 func WithOffsets(stdout, stderr uint64) CallOption {
-	return CallOption{"offsets", func(message protoreflect.Message) (bool, error) {
+	return CallOption{name: "offsets", apply: func(message protoreflect.Message) (bool, error) {
 		switch request := message.Interface().(type) {
 		case *hutchv1.AttachTarget:
 			request.StdoutOffset, request.StderrOffset = stdout, stderr

@@ -58,8 +58,14 @@ func TestASandboxLives(t *testing.T) {
 	accepted, err = sandbox.Resume(ctx)
 	states(ready, accepted, err)
 
-	updated, err := sandbox.Update(ctx, WithLabels(map[string]string{"now": "this"}), WithIdleTTL(time.Hour))
+	updated, err := sandbox.Update(ctx, WithLabels(map[string]string{"now": "this"}), WithIdleTTL(time.Hour),
+		With(&hutchv1.SandboxSpec{IdleAction: hutchv1.IdleAction_IDLE_ACTION_DELETE}))
 	check(t, err)
+	if updated.GetSpec().GetIdleAction() != hutchv1.IdleAction_IDLE_ACTION_DELETE {
+		t.Errorf("it is %v", updated.GetSpec())
+	}
+	_, err = sandbox.Update(ctx, WithImage("other"))
+	expectReason(t, err, "FIELD_MASK_INVALID")
 	if len(updated.GetSpec().GetLabels()) != 1 || updated.GetSpec().GetIdleTtl().AsDuration() != time.Hour {
 		t.Errorf("it is %v", updated.GetSpec())
 	}

@@ -142,6 +142,9 @@ func TestAllViolationsAreToldAtOnce(t *testing.T) {
 
 func TestAnUpdateNamesWhatItsOptionsSet(t *testing.T) {
 	request := &hutchv1.UpdateSandboxRequest{Spec: &hutchv1.SandboxSpec{}}
+	if merged := With(&hutchv1.SandboxSpec{Image: "host"}); !slices.Equal(merged.fields, []string{"image"}) {
+		t.Errorf("a message sets %v", merged.fields)
+	}
 	options := []CallOption{WithLabels(nil), WithIdleTTL(time.Hour)}
 	check(t, applyOptions(options, request.Spec))
 	if options[0].name != "labels" || options[1].name != "idle_ttl" ||

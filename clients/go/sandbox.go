@@ -169,7 +169,8 @@ func (s *Sandbox) Refresh(ctx context.Context, options ...CallOption) (*hutchv1.
 	return s.told(response.GetSandbox(), err)
 }
 
-// Update changes what its options set, and nothing else: [WithLabels], [WithIdleTTL], [WithMaxLifetime].
+// Update changes what its options set, and nothing else: [WithLabels], [WithIdleTTL], [WithIdleAction],
+// [WithMaxLifetime], [WithLifetimeAction].
 func (s *Sandbox) Update(ctx context.Context, options ...CallOption) (*hutchv1.Sandbox, error) {
 	request := &hutchv1.UpdateSandboxRequest{SandboxId: s.id, Spec: &hutchv1.SandboxSpec{},
 		UpdateMask: &fieldmaskpb.FieldMask{}}
@@ -177,7 +178,11 @@ func (s *Sandbox) Update(ctx context.Context, options ...CallOption) (*hutchv1.S
 		return nil, err
 	}
 	for _, option := range options {
-		request.UpdateMask.Paths = append(request.UpdateMask.Paths, option.name)
+		fields := option.fields
+		if fields == nil {
+			fields = []string{option.name}
+		}
+		request.UpdateMask.Paths = append(request.UpdateMask.Paths, fields...)
 	}
 	check := checks{}
 	check.labels("spec.labels", request.GetSpec().GetLabels())
