@@ -9,6 +9,7 @@ import inspect
 import os
 import secrets
 import signal
+import subprocess
 import sys
 import types
 from pathlib import Path
@@ -21,7 +22,7 @@ sys.path += [str(ROOT / "tests/integration"), str(ROOT / "tests")]
 
 # pylint: disable=wrong-import-position,unused-import
 from host import PATIENCE, _host_makes_sandboxes  # noqa: E402,F401
-from hutchd import Daemon, RestingDaemon  # noqa: E402
+from hutchd import BUILD, Daemon, RestingDaemon  # noqa: E402
 from make_sync import sync_source  # noqa: E402
 from remote import Certificates, RemoteDaemon  # noqa: E402
 
@@ -139,6 +140,26 @@ def start_remote_daemon(tmp_path_factory):
     daemon.begin()
     yield daemon
     daemon.finish()
+
+
+class UserDaemon:
+    """The program `hutch` on the path, and where its daemon is, which nobody has started yet."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.socket = folder / "hutchd.sock"
+        monkeypatch.setenv("HUTCH_SOCKET", str(self.socket))
+        monkeypatch.setenv("HUTCH_STATE", str(folder / "state"))
+        monkeypatch.setenv("PATH", f"{BUILD}:{os.environ['PATH']}")
+
+    def stop(self) -> None:
+        subprocess.run(["hutch", "daemon", "stop"], check=True, stdout=subprocess.DEVNULL)
+
+
+@pytest.fixture(name="user_daemon")
+def find_user_daemon(tmp_path, monkeypatch):
+    daemon = UserDaemon(tmp_path, monkeypatch)
+    yield daemon
+    daemon.stop()
 
 
 @pytest.fixture(autouse=True)

@@ -81,6 +81,16 @@ async def test_without_a_runtime_there_is_a_clear_error(resting_daemon):
             await sandboxes.run_shell("true")
 
 
+@pytest.mark.rules("CONN-008")
+async def test_this_users_daemon_is_started_when_nobody_listens(user_daemon):
+    async with Client() as client:
+        assert (await client.info()).version
+        user_daemon.stop()
+        await client.ping()  # another one
+    async with Client(f"unix:{user_daemon.socket}", start_daemon=False) as client:
+        await client.ping()
+
+
 async def test_without_a_daemon_there_is_a_clear_error(monkeypatch, tmp_path):
     async with Client(f"unix:{tmp_path}/none", timeout=0.3) as client:
         with pytest.raises(SandboxUnavailable) as told:

@@ -32,6 +32,7 @@ class Connection:
     def __init__(self, options: Options) -> None:
         self.endpoint: Endpoint = find_endpoint(options)
         self.closed = False
+        self._look = self.endpoint.start_daemon  # whether somebody listens
         self._channel: Channel | None = None
         self._lock = Lock()
 
@@ -45,11 +46,16 @@ class Connection:
         if self.closed:
             raise cancelled()
         async with self._lock:
-            if self.endpoint.start_daemon and not self.endpoint.somebody_listens():
+            if self._look and not self.endpoint.somebody_listens():
                 await self._start_daemon()
+            self._look = False
             if self._channel is None:
                 self._channel = Channel(self.endpoint)
             return self._channel
+
+    def lost(self) -> None:
+        """A call did not reach the daemon, which may have ended since."""
+        self._look = self.endpoint.start_daemon
 
     async def _start_daemon(self) -> None:
         program = shutil.which("hutch")
@@ -174,6 +180,7 @@ class Calls:
             pause = retry.next_pause()
         if pause is None:
             raise error
+        self.connection.lost()
         await sleep(pause / 1000)
 
 
