@@ -89,7 +89,7 @@ class Stream(Generic[Response]):
     async def write(self, message: Message) -> bool:
         """Returns when the message is taken; False: the call is over, and reading tells why."""
         # Not by the call's own write(): when the call ends meanwhile, that puts an INTERNAL of its own over the status
-        # that the daemon sent (grpc/grpc#36066).
+        # that the daemon sent, a known fault of gRPC's.
         call = self._call
         try:
             await call._metadata_sent.wait()  # pylint: disable=protected-access
