@@ -181,7 +181,10 @@ CONNECTION_ERRORS = {
     "DATA before HEADERS": (lambda c: frame(Kind.DATA, 0, 1, b"x"), Error.PROTOCOL_ERROR),
     "DATA on stream 0": (lambda c: frame(Kind.DATA, 0, 0, b"x"), Error.PROTOCOL_ERROR),
     "DATA on a stream of the server's": (lambda c: frame(Kind.DATA, 0, 2, b"x"), Error.PROTOCOL_ERROR),
-    "DATA larger than allowed": (lambda c: frame(Kind.DATA, 0, 1, bytes(MAX_FRAME + 1)), Error.FRAME_SIZE_ERROR),
+    "DATA larger than allowed": (
+        lambda c: frame(Kind.DATA, 0, 1, bytes(c.peer_settings[Setting.MAX_FRAME_SIZE] + 1)),
+        Error.FRAME_SIZE_ERROR,
+    ),
     "a frame announced as large as can be": (lambda c: frame(Kind.DATA, 0, 1, length=0xFFFFFF), Error.FRAME_SIZE_ERROR),
     "padding longer than its frame": (
         lambda c: fields_of_a_call(c, 1) + frame(Kind.DATA, Flag.PADDED, 1, bytes([200]) + b"short"),
