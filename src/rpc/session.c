@@ -396,13 +396,17 @@ static int on_send_data(nghttp2_session *http2, nghttp2_frame *frame, const uint
         return 0;
 }
 
-/* Frames as large as the peer takes them, as long as several fit into a buffer. */
+/* Frames as large as the peer takes them, as long as several fit into a buffer. No larger than what there is to send:
+ * nghttp2 keeps a buffer of the largest that it was told, and most connections never send much. */
 static ssize_t data_frame_length(nghttp2_session *http2, uint8_t frame_type, int32_t stream_id, int32_t session_window,
                                  int32_t stream_window, uint32_t peer_max_frame, void *user) {
         const SessionOutput *output = ((const Session *) user)->output;
+        const Stream *stream = nghttp2_session_get_stream_user_data(http2, stream_id);
         ssize_t len = (ssize_t) (output->size < SESSION_BUFFER_SIZE ? output->size : SESSION_BUFFER_SIZE) - 9;
 
-        (void) http2, (void) frame_type, (void) stream_id;
+        (void) frame_type;
+        if (stream && len > (ssize_t) stream->outbox.len)
+                len = stream->outbox.len > 0 ? (ssize_t) stream->outbox.len : 1;
         if (len > session_window)
                 len = session_window;
         if (len > stream_window)
