@@ -24,7 +24,8 @@
 
 #define NEW_MODE 0644
 #define MODE_MASK 0777
-#define DATA_FIELD 2 /* of UploadFileRequest */
+#define DATA_FIELD 2                       /* of UploadFileRequest */
+#define WRITE_BEHIND ((uint64_t) 16 << 20) /* bytes that came, and then begin to go to disk while others come */
 #define LOCK_TRIES 200
 #define LOCK_PAUSE_USEC 10000
 
@@ -183,6 +184,8 @@ static int upload_add(Upload *upload, const uint8_t *bytes, size_t len, HutchErr
         if (r < 0)
                 return file_fail(err, r, "write", upload->target.place.path);
         sha256_add(&upload->hash, bytes, len);
+        if ((upload->size + len) / WRITE_BEHIND > upload->size / WRITE_BEHIND)
+                (void) sync_file_range(upload->draft.fd, 0, 0, SYNC_FILE_RANGE_WRITE); /* fsync() has less to do then */
         upload->size += len;
         return 0;
 }
