@@ -374,20 +374,20 @@ static void the_workspace_and_what_is_above_it_are_protected(void **state) {
                 const char *path;
                 int expected;
         } cases[] = { { "/", -EINVAL },
-                      { "/work", -EINVAL },
-                      { "/work/space", -EINVAL },
+                      { "/top", -EINVAL },
+                      { "/top/space", -EINVAL },
                       { "/link/space", -EINVAL },
-                      { "/work/space/x", 0 },
-                      { "/work/other", 0 },
+                      { "/top/space/x", 0 },
+                      { "/top/other", 0 },
                       { "/link", 0 },
                       { "/none", 0 } };
 
-        file_root_set(root->fd, "/work/space");
-        assert_int_equal(mkdirat(root->fd, "work", 0755), 0);
-        assert_int_equal(mkdirat(root->fd, "work/space", 0755), 0);
-        assert_int_equal(mkdirat(root->fd, "work/space/x", 0755), 0);
-        assert_int_equal(mkdirat(root->fd, "work/other", 0755), 0);
-        assert_int_equal(symlinkat("work", root->fd, "link"), 0);
+        file_root_set(root->fd, "/top/space");
+        assert_int_equal(mkdirat(root->fd, "top", 0755), 0);
+        assert_int_equal(mkdirat(root->fd, "top/space", 0755), 0);
+        assert_int_equal(mkdirat(root->fd, "top/space/x", 0755), 0);
+        assert_int_equal(mkdirat(root->fd, "top/other", 0755), 0);
+        assert_int_equal(symlinkat("top", root->fd, "link"), 0);
         for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
                 _cleanup_(file_place_clear) FilePlace place = {};
 
