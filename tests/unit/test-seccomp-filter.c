@@ -150,6 +150,12 @@ static void what_libc_falls_back_from_is_not_there(void **state) {
         EXPECT(table);
 }
 
+static void a_call_that_a_debugger_leaves_out_does_not_kill(void **state) {
+        static const Asked none = { "no call", -1, {}, 0 };
+        int status = ask(&none, true);
+        assert_true(WIFEXITED(status));
+}
+
 static void sockets_are_of_four_families(void **state) {
         static const Asked table[] = {
                 { "unix", SYS_socket, { AF_UNIX, SOCK_STREAM }, 0 },
@@ -225,6 +231,7 @@ int main(void) {
                 cmocka_unit_test(what_reaches_out_is_refused),
                 cmocka_unit_test(namespaces_are_refused_and_threads_are_not),
                 cmocka_unit_test(what_libc_falls_back_from_is_not_there),
+                cmocka_unit_test(a_call_that_a_debugger_leaves_out_does_not_kill),
                 cmocka_unit_test(sockets_are_of_four_families),
                 cmocka_unit_test(arguments_are_looked_at),
                 cmocka_unit_test(calls_of_other_machines_kill),

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* What lives here: the list of allowed system calls, and making a program of it. What does not: installing it
- * (keeper/privileges.c). */
+ * (keeper/privileges.c).
+ *
+ * Every start of a program inside has the kernel check, translate and compile what is installed, which takes as long as
+ * the program is long. libseccomp, which knows the numbers of the calls, makes one that compares with each of them.
+ * This one looks for the range of numbers, all allowed or all refused, that a call is in: it is a third as long. */
 
 #include "runtime/native/seccomp-filter.h"
 
@@ -10,34 +14,30 @@
 #include <linux/seccomp.h>
 #include <sched.h>
 #include <seccomp.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <sys/personality.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
-#include "base/fd.h"
 #include "base/memory.h"
 #include "model/reason.h"
 
 #define NEWEST_CALL 450       /* set_mempolicy_home_node: the list was made of those up to it; same number everywhere */
 #define X32_CALLS 0x40000000u /* numbers from here on are of x32 */
-#define LOW_WORD 0xffffffffull /* all that the kernel looks at of an int */
+#define NO_CALL 0xffffffffu   /* a debugger has the kernel leave out a call */
+#define ANY 0xffffffffu       /* a mask that leaves all: of an int the kernel looks at the low word only */
 #define NEW_NAMESPACES                                                                                                 \
         (CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET)
 #ifndef CLONE_NEWTIME
 #define CLONE_NEWTIME 0x80 /* where clone() has its signal */
 #endif
 
-typedef scmp_filter_ctx Context;
-
-static void context_release(Context *context) {
-        if (*context)
-                seccomp_release(*context);
-}
+#define ALLOW SECCOMP_RET_ALLOW
+#define REFUSE (SECCOMP_RET_ERRNO | EPERM)
+#define MISSING (SECCOMP_RET_ERRNO | ENOSYS)
+#define KILL SECCOMP_RET_KILL_PROCESS
 
 /* Allowed whatever their arguments are. Those that other kinds of machines do not have are left out there. What is not
  * here on purpose: mounts of either kind, namespaces, keyrings, bpf, perf, userfaultfd, io_uring, handles of files that
@@ -50,13 +50,13 @@ static const char *const allowed[] = {
         "fcntl", "fdatasync", "fgetxattr", "flistxattr", "flock", "fremovexattr", "fsetxattr", "fstat", "fstatfs",
         "fsync", "ftruncate", "futimesat", "getcwd", "getdents", "getdents64", "getxattr", "inotify_add_watch",
         "inotify_init", "inotify_init1", "inotify_rm_watch", "io_cancel", "io_destroy", "io_getevents", "io_pgetevents",
-        "io_setup", "io_submit", "ioctl", "lchown", "lgetxattr", "link", "linkat", "listxattr", "llistxattr",
-        "lremovexattr", "lseek", "lsetxattr", "lstat", "mkdir", "mkdirat", "mknod", "mknodat", "name_to_handle_at",
-        "newfstatat", "open", "openat", "openat2", "pread64", "preadv", "preadv2", "pwrite64", "pwritev", "pwritev2",
-        "read", "readahead", "readlink", "readlinkat", "readv", "removexattr", "rename", "renameat", "renameat2",
-        "rmdir", "sendfile", "setxattr", "splice", "stat", "statfs", "statx", "symlink", "symlinkat", "sync",
-        "sync_file_range", "syncfs", "tee", "truncate", "umask", "unlink", "unlinkat", "utime", "utimensat", "utimes",
-        "vmsplice", "write", "writev",
+        "io_setup", "io_submit", "lchown", "lgetxattr", "link", "linkat", "listxattr", "llistxattr", "lremovexattr",
+        "lseek", "lsetxattr", "lstat", "mkdir", "mkdirat", "mknod", "mknodat", "name_to_handle_at", "newfstatat",
+        "open", "openat", "openat2", "pread64", "preadv", "preadv2", "pwrite64", "pwritev", "pwritev2", "read",
+        "readahead", "readlink", "readlinkat", "readv", "removexattr", "rename", "renameat", "renameat2", "rmdir",
+        "sendfile", "setxattr", "splice", "stat", "statfs", "statx", "symlink", "symlinkat", "sync", "sync_file_range",
+        "syncfs", "tee", "truncate", "umask", "unlink", "unlinkat", "utime", "utimensat", "utimes", "vmsplice", "write",
+        "writev",
         /* waiting, pipes, sockets */
         "accept", "accept4", "bind", "connect", "epoll_create", "epoll_create1", "epoll_ctl", "epoll_pwait",
         "epoll_pwait2", "epoll_wait", "eventfd", "eventfd2", "getpeername", "getsockname", "getsockopt", "listen",
@@ -91,105 +91,199 @@ static const char *const allowed[] = {
         "getrandom", "sysinfo", "uname"
 };
 
-/* Allowed when an argument has one value, or, with @also, two have one each. */
-static const struct {
+/* What is done with a call when the low word of an argument, masked, has a value; with @then_zero, when argument 2 is 0,
+ * too. The first that holds counts. Where none does, calls that something is refused for are allowed, and calls that
+ * something is allowed for are refused. */
+typedef struct Rule {
         const char *call;
-        struct scmp_arg_cmp only, also;
-} allowed_with[] = {
-        { "clone", SCMP_A0(SCMP_CMP_MASKED_EQ, NEW_NAMESPACES, 0), {} },
-        { "unshare", SCMP_A0(SCMP_CMP_MASKED_EQ, NEW_NAMESPACES | CLONE_NEWTIME, 0), {} },
-        { "personality", SCMP_A0(SCMP_CMP_MASKED_EQ, LOW_WORD, 0), {} },
-        { "personality", SCMP_A0(SCMP_CMP_MASKED_EQ, LOW_WORD, LOW_WORD), {} },          /* asks */
-        { "personality", SCMP_A0(SCMP_CMP_MASKED_EQ, LOW_WORD, ADDR_NO_RANDOMIZE), {} }, /* debuggers */
-        { "socket", SCMP_A0(SCMP_CMP_MASKED_EQ, LOW_WORD, AF_UNIX), {} },
-        { "socket", SCMP_A0(SCMP_CMP_MASKED_EQ, LOW_WORD, AF_INET), {} },
-        { "socket", SCMP_A0(SCMP_CMP_MASKED_EQ, LOW_WORD, AF_INET6), {} },
-        { "socket", SCMP_A0(SCMP_CMP_MASKED_EQ, LOW_WORD, AF_NETLINK),
-          SCMP_A2(SCMP_CMP_MASKED_EQ, LOW_WORD, 0) }, /* of routes */
-        { "socketpair", SCMP_A0(SCMP_CMP_MASKED_EQ, LOW_WORD, AF_UNIX), {} },
+        unsigned argument;
+        uint32_t mask, value;
+        uint32_t action;
+        bool then_zero;
+} Rule;
+
+static const Rule rules[] = {
+        { "clone", 0, NEW_NAMESPACES, 0, ALLOW, false },
+        { "ioctl", 1, ANY, TIOCSTI, REFUSE, false }, /* input for a terminal that nobody typed */
+        { "ioctl", 1, ANY, TIOCLINUX, REFUSE, false },
+        { "personality", 0, ANY, 0, ALLOW, false },
+        { "personality", 0, ANY, 0xffffffff, ALLOW, false },        /* asks */
+        { "personality", 0, ANY, ADDR_NO_RANDOMIZE, ALLOW, false }, /* debuggers */
+        { "socket", 0, ANY, AF_UNIX, ALLOW, false },
+        { "socket", 0, ANY, AF_INET, ALLOW, false },
+        { "socket", 0, ANY, AF_INET6, ALLOW, false },
+        { "socket", 0, ANY, AF_NETLINK, ALLOW, true }, /* of routes */
+        { "socketpair", 0, ANY, AF_UNIX, ALLOW, false },
+        { "unshare", 0, NEW_NAMESPACES | CLONE_NEWTIME, 0, ALLOW, false },
 };
 
 /* What keepers, and their children on the way into a sandbox, need beyond that. */
 static const char *const allowed_to_keepers[] = { "clone3", "setns" };
+static const Rule own_cgroups = { "unshare", 0, ANY, CLONE_NEWCGROUP, ALLOW, false };
 
-/* Goes before libseccomp's program, which cannot say these things: it compares 64 bits, of which the kernel looks at
- * 32, and its conditions are met by one value each. */
-static const struct sock_filter first[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, X32_CALLS, 6, 0),
-        BPF_JUMP(BPF_JMP | BPF_JGT | BPF_K, NEWEST_CALL, 6, 0),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_ioctl, 0, 4),
-        /* Input for a terminal that nobody typed. */
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[1])), /* the low word */
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, TIOCSTI, 1, 0),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, TIOCLINUX, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-        BPF_JUMP(BPF_JMP | BPF_JA, 1, 0, 0),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
-};
+#define N_RULES (sizeof(rules) / sizeof(rules[0]))
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the low word of an argument is its first");
 
-static int add(Context context, uint32_t action, const char *call, unsigned n, const struct scmp_arg_cmp *compared) {
-        int number = seccomp_syscall_resolve_name(call);
-        /* An older libseccomp does not know it: then it is refused. */
-        return number == __NR_SCMP_ERROR ? 0 : seccomp_rule_add_array(context, action, number, n, compared);
+/* ---- The program ---- */
+
+#define N_INSTRUCTIONS 1024
+
+typedef struct Program {
+        size_t n;
+        bool too_long; /* for a jump, or for the program */
+        struct sock_filter instructions[N_INSTRUCTIONS];
+} Program;
+
+static void set_jump(Program *program, size_t at, size_t if_true, size_t if_false) {
+        program->too_long = program->too_long || if_true > UINT8_MAX || if_false > UINT8_MAX;
+        program->instructions[at].jt = (uint8_t) if_true;
+        program->instructions[at].jf = (uint8_t) if_false;
 }
 
-static int fill_for_keepers(Context context) {
-        const struct scmp_arg_cmp own_cgroups = SCMP_A0(SCMP_CMP_EQ, CLONE_NEWCGROUP, 0);
-        int r = add(context, SCMP_ACT_ALLOW, "unshare", 1, &own_cgroups);
-        for (size_t i = 0; i < sizeof(allowed_to_keepers) / sizeof(allowed_to_keepers[0]) && r >= 0; i++)
-                r = add(context, SCMP_ACT_ALLOW, allowed_to_keepers[i], 0, NULL);
-        return r;
+static void put(Program *program, uint16_t code, uint32_t k, uint8_t if_true, uint8_t if_false) {
+        program->too_long = program->too_long || program->n + 1 == N_INSTRUCTIONS;
+        if (!program->too_long)
+                program->instructions[program->n++] = (struct sock_filter) BPF_JUMP(code, k, if_true, if_false);
 }
 
-static int fill(Context context, SeccompFilter whose) {
-        int r = seccomp_attr_set(context, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
-        if (r >= 0)
-                r = seccomp_attr_set(context, SCMP_FLTATR_CTL_OPTIMIZE, 2); /* a tree */
-        for (size_t i = 0; i < sizeof(allowed) / sizeof(allowed[0]) && r >= 0; i++)
-                r = add(context, SCMP_ACT_ALLOW, allowed[i], 0, NULL);
-        for (size_t i = 0; i < sizeof(allowed_with) / sizeof(allowed_with[0]) && r >= 0; i++) {
-                const struct scmp_arg_cmp compared[] = { allowed_with[i].only, allowed_with[i].also };
-                r = add(context, SCMP_ACT_ALLOW, allowed_with[i].call, compared[1].op != _SCMP_CMP_MIN ? 2 : 1,
-                        compared);
+static void put_load(Program *program, size_t offset) {
+        put(program, BPF_LD | BPF_W | BPF_ABS, (uint32_t) offset, 0, 0);
+}
+
+static void put_return(Program *program, uint32_t action) {
+        put(program, BPF_RET | BPF_K, action, 0, 0);
+}
+
+/* The numbers below mean something else in calls of other kinds. */
+static void put_machine(Program *program) {
+        put_load(program, offsetof(struct seccomp_data, arch));
+        put(program, BPF_JMP | BPF_JEQ | BPF_K, seccomp_arch_native(), 1, 0);
+        put_return(program, KILL);
+        put_load(program, offsetof(struct seccomp_data, nr));
+        put(program, BPF_JMP | BPF_JGE | BPF_K, X32_CALLS, 0, 3);
+        put(program, BPF_JMP | BPF_JEQ | BPF_K, NO_CALL, 0, 1);
+        put_return(program, REFUSE);
+        put_return(program, KILL);
+        put(program, BPF_JMP | BPF_JGT | BPF_K, NEWEST_CALL, 0, 1);
+        put_return(program, MISSING);
+}
+
+/* Returns the rule's action if it holds, and goes on behind it otherwise. */
+static void put_rule(Program *program, const Rule *rule) {
+        put_load(program, offsetof(struct seccomp_data, args) + rule->argument * sizeof(uint64_t));
+        if (rule->mask != ANY)
+                put(program, BPF_ALU | BPF_AND | BPF_K, rule->mask, 0, 0);
+        put(program, BPF_JMP | BPF_JEQ | BPF_K, rule->value, 0, rule->then_zero ? 3 : 1);
+        if (rule->then_zero) {
+                put_load(program, offsetof(struct seccomp_data, args[2]));
+                put(program, BPF_JMP | BPF_JEQ | BPF_K, 0, 0, 1);
         }
-        if (r < 0)
-                return r;
-        return whose == SECCOMP_FILTER_KEEPER ? fill_for_keepers(context)
-                                              : add(context, SCMP_ACT_ERRNO(ENOSYS), "clone3", 0, NULL);
+        put_return(program, rule->action);
 }
 
-/* Puts @first and what libseccomp makes one behind the other. */
-static int export(Context context, uint8_t **ret_program, size_t *ret_size) {
-        _cleanup_close_ int fd = memfd_create("seccomp", MFD_CLOEXEC);
-        if (fd < 0)
-                return -errno;
-        int r = fd_write_all(fd, first, sizeof(first));
-        if (r >= 0)
-                r = seccomp_export_bpf(context, fd);
-        if (r < 0)
-                return r;
+/* All that there is to say of one call: @extra, where it is of the same, and the @n rules. */
+static void put_call(Program *program, const Rule *extra, const Rule *of_call, size_t n) {
+        int number = seccomp_syscall_resolve_name(of_call->call);
+        if (number < 0)
+                return;
+        size_t begin = program->n;
+        put(program, BPF_JMP | BPF_JEQ | BPF_K, (uint32_t) number, 0, 0);
+        if (extra && strcmp(extra->call, of_call->call) == 0)
+                put_rule(program, extra);
+        for (size_t i = 0; i < n; i++)
+                put_rule(program, &of_call[i]);
+        put_return(program, of_call->action == ALLOW ? REFUSE : ALLOW);
+        set_jump(program, begin, 0, program->n - begin - 1);
+}
 
-        struct stat status;
-        if (fstat(fd, &status) < 0)
-                return -errno;
-        size_t size = (size_t) status.st_size;
-        _cleanup_free_ uint8_t *program = new0(uint8_t, size);
-        if (pread(fd, program, size, 0) != (ssize_t) size)
-                return -EIO;
-        *ret_program = TAKE_PTR(program);
-        *ret_size = size;
-        return 0;
+static void put_rules(Program *program, const Rule *extra) {
+        for (size_t i = 0, n; i < N_RULES; i += n) {
+                for (n = 1; i + n < N_RULES && strcmp(rules[i].call, rules[i + n].call) == 0;)
+                        n++;
+                put_call(program, extra, &rules[i], n);
+        }
+}
+
+/* ---- Ranges ---- */
+
+/* Numbers from @begin to that of the next range have one action. */
+typedef struct Range {
+        uint32_t begin, action;
+} Range;
+
+typedef struct Ranges {
+        size_t n;
+        Range ranges[NEWEST_CALL + 1];
+} Ranges;
+
+static void set_action(uint32_t actions[static NEWEST_CALL + 1], const char *call, uint32_t action) {
+        /* Negative: this machine, or an older libseccomp, does not know it. Then it is refused. */
+        int number = seccomp_syscall_resolve_name(call);
+        if (number >= 0 && number <= NEWEST_CALL)
+                actions[number] = action;
+}
+
+static void find_ranges(SeccompFilter whose, Ranges *ret_ranges) {
+        uint32_t actions[NEWEST_CALL + 1];
+        for (size_t i = 0; i <= NEWEST_CALL; i++)
+                actions[i] = REFUSE;
+        for (size_t i = 0; i < sizeof(allowed) / sizeof(allowed[0]); i++)
+                set_action(actions, allowed[i], ALLOW);
+        set_action(actions, "clone3", MISSING);
+        for (size_t i = 0; i < sizeof(allowed_to_keepers) / sizeof(allowed_to_keepers[0]); i++)
+                if (whose == SECCOMP_FILTER_KEEPER)
+                        set_action(actions, allowed_to_keepers[i], ALLOW);
+
+        ret_ranges->n = 0;
+        for (uint32_t i = 0; i <= NEWEST_CALL; i++)
+                if (i == 0 || actions[i] != actions[i - 1])
+                        ret_ranges->ranges[ret_ranges->n++] = (Range){ i, actions[i] };
+}
+
+/* What can come of a range, in the order of the returns behind the tree. */
+static const uint32_t outcomes[] = { ALLOW, REFUSE, MISSING };
+
+#define N_OUTCOMES (sizeof(outcomes) / sizeof(outcomes[0]))
+
+/* Puts the tree that finds a number's range: one instruction less than there are ranges, and then, at @returns, what
+ * comes of them. Returns how far the instruction at @from jumps for these @n. */
+/* NOLINTNEXTLINE(misc-no-recursion): of log(n) */
+static size_t put_tree(Program *program, size_t from, const Range *ranges, size_t n, size_t returns) {
+        if (n == 1) {
+                size_t outcome = 0;
+                while (outcome + 1 < N_OUTCOMES && outcomes[outcome] != ranges[0].action)
+                        outcome++;
+                return returns + outcome - from - 1;
+        }
+        size_t here = program->n, half = n / 2;
+        put(program, BPF_JMP | BPF_JGE | BPF_K, ranges[half].begin, 0, 0);
+        size_t below = put_tree(program, here, ranges, half, returns);
+        size_t above = put_tree(program, here, ranges + half, n - half, returns);
+        set_jump(program, here, above, below);
+        return here - from - 1;
+}
+
+static void put_ranges(Program *program, const Ranges *ranges) {
+        size_t begin = program->n;
+        (void) put_tree(program, begin, ranges->ranges, ranges->n, begin + ranges->n - 1);
+        for (size_t i = 0; i < N_OUTCOMES; i++)
+                put_return(program, outcomes[i]);
 }
 
 int seccomp_filter_make(SeccompFilter whose, uint8_t **ret_program, size_t *ret_size, HutchError *err) {
-        _cleanup_(context_release) Context context = seccomp_init(SCMP_ACT_ERRNO(EPERM));
-        int r = context ? fill(context, whose) : -ENOMEM;
-        if (r >= 0)
-                r = export(context, ret_program, ret_size);
-        return r < 0 ? reason_set(err, r, REASON_RUNTIME_UNAVAILABLE,
-                                  "cannot make the list of allowed system calls: %s", strerror(-r))
-                     : 0;
+        _cleanup_free_ Program *program = new0(Program, 1);
+        _cleanup_free_ Ranges *ranges = new0(Ranges, 1);
+        put_machine(program);
+        put_rules(program, whose == SECCOMP_FILTER_KEEPER ? &own_cgroups : NULL);
+        find_ranges(whose, ranges);
+        put_ranges(program, ranges);
+        if (program->too_long)
+                return reason_set(err, -E2BIG, REASON_RUNTIME_UNAVAILABLE,
+                                  "the list of allowed system calls is too long");
+
+        *ret_size = program->n * sizeof(program->instructions[0]);
+        *ret_program = new0(uint8_t, *ret_size);
+        memcpy(*ret_program, program->instructions, *ret_size);
+        return 0;
 }
