@@ -169,10 +169,7 @@ static void exec_finish(KeptExec *exec) {
                 exec->peak_memory = peak > 0 ? peak : exec->peak_memory;
                 exec->memory_kills = exec_group_memory_kills(group);
                 exec->process_hits = sandbox_process_limit_hits(exec->owner->sandbox) - exec->process_hits;
-                if (exec_group_is_populated(group))
-                        exec->owner->left_over(group, exec->owner->user);
-                else
-                        exec_group_free(group);
+                exec->owner->left_over(group, exec->owner->user);
         }
         exec->owner->changed(exec, exec->owner->user);
 }
@@ -443,8 +440,8 @@ static Pump *exec_pump(KeptExec *exec, const ExecPlan *plan, int source, const c
         Pump *pump;
 
         output_name(plan->id, suffix, name);
-        pump = pump_new(exec->owner->loop, source, exec->owner->output_folder, name, plan->output_limit,
-                        on_source_ended, exec);
+        pump = pump_new(exec->owner->loop, exec->owner->budget, source, exec->owner->output_folder, name,
+                        plan->output_limit, on_source_ended, exec);
         exec->n_flowing += pump != NULL;
         return pump;
 }

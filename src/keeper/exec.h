@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "keeper/pump-budget.h"
 #include "keeper/sandbox.h"
 #include "model/reason.h"
 
@@ -94,12 +95,13 @@ typedef struct ExecStatus {
 typedef struct ExecOwner {
         uv_loop_t *loop;
         KeptSandbox *sandbox;
+        PumpBudget *budget; /* NULL: none */
         int output_folder;
         int null;                 /* /dev/null, which the keeper does not get at any more */
         bool files_must_not_grow; /* those that are started now can write to none; they can remove */
         /* It started, or ended. */
         void (*changed)(KeptExec *exec, void *user);
-        /* It has ended, and these of its processes run on. */
+        /* It has ended; this is what it leaves: those of its processes that run on, if there are any. */
         void (*left_over)(ExecGroup *group, void *user);
         void *user;
 } ExecOwner;

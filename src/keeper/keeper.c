@@ -27,11 +27,12 @@
 #define HIT_PAUSE NSEC_PER_SEC            /* between messages about a limit, which can be hit a million times in one */
 #define GIVE_UP_AFTER (10 * NSEC_PER_SEC) /* after the KILL, for processes that the kernel does not let go */
 
-/* Processes of an exec that has ended. */
+/* The group of an exec that has ended. */
 struct LeftOver {
         Keeper *keeper;
         ExecGroup *group;
-        Watch *watch;
+        Watch *watch;         /* its processes run on */
+        Alarm *alarm;         /* it has none: it is removed when the exec's end was told */
         LeftOver *next, **at; /* in the list, and what points to it there */
 };
 
@@ -111,23 +112,28 @@ static void left_over_free(LeftOver *left_over) {
         if (left_over->next)
                 left_over->next->at = left_over->at;
         watch_free(left_over->watch);
+        alarm_free(left_over->alarm);
         exec_group_free(left_over->group);
         keeper_watch_disk(left_over->keeper);
         free(left_over);
 }
 
-static void on_left_over_changed(void *user) {
+static void on_left_over_alarm(void *user) {
         LeftOver *left_over = user;
         Keeper *keeper = left_over->keeper;
-
-        if (exec_group_is_populated(left_over->group))
-                return;
 
         left_over_free(left_over);
         keeper_end_if_empty(keeper);
 }
 
-/* They run on, but are known, so that they hear of the end of the sandbox. */
+static void on_left_over_changed(void *user) {
+        LeftOver *left_over = user;
+
+        if (!exec_group_is_populated(left_over->group))
+                on_left_over_alarm(left_over);
+}
+
+/* Processes that run on are known, so that they hear of the end of the sandbox. */
 static void on_left_over(ExecGroup *group, void *user) {
         Keeper *keeper = user;
         LeftOver *left_over = new0(LeftOver, 1);
@@ -138,13 +144,15 @@ static void on_left_over(ExecGroup *group, void *user) {
         if (left_over->next)
                 left_over->next->at = &left_over->next;
         keeper->left_over = left_over;
-        if (fd >= 0)
+        if (fd >= 0 && exec_group_is_populated(group))
                 left_over->watch = watch_new(keeper->loop, fd, UV_PRIORITIZED, on_left_over_changed, left_over);
         keeper_watch_disk(keeper);
-        if (!left_over->watch)
-                left_over_free(left_over);
-        else if (keeper->ending)
+        if (left_over->watch && keeper->ending)
                 (void) exec_group_signal(group, SIGTERM);
+        if (!left_over->watch) {
+                left_over->alarm = alarm_new(keeper->loop, on_left_over_alarm, left_over);
+                alarm_set(left_over->alarm, 0);
+        }
 }
 
 /* ---- Too many processes ---- */
@@ -356,6 +364,7 @@ int keeper_init(Keeper *keeper, uv_loop_t *loop, const KeeperConfig *config, con
                 .state = KEEPER_STARTING,
                 .owner = {
                         .loop = loop,
+                        .budget = pump_budget_new(loop, config->cpu_millis),
                         .output_folder = TAKE_FD(output_folder),
                         .null = TAKE_FD(null),
                         .changed = on_exec_changed,

@@ -24,6 +24,8 @@ struct Pump {
         char *name;          /* NULL: what comes is thrown away */
         OutputWriter writer; /* its fd is the pump's; -1: there is no file yet */
         Watch *watch;        /* NULL: the source has ended */
+        PumpBudget *budget;
+        PumpWaiter waiter;
         bool write_failed;
         void (*ended)(void *user);
         void *user;
@@ -63,6 +65,7 @@ static int pump_carry(Pump *pump) {
 }
 
 static void pump_discard(Pump *pump) {
+        pump_waiter_leave(&pump->waiter);
         watch_free(pump->watch);
         fd_close(pump->source);
         fd_close(pump->writer.fd);
@@ -70,12 +73,22 @@ static void pump_discard(Pump *pump) {
         free(pump);
 }
 
+static void go_on(void *user) {
+        Pump *pump = user;
+
+        watch_set_active(pump->watch, true);
+}
+
 static void on_readable(void *user) {
         Pump *pump = user;
 
         if (pump_carry(pump) >= 0) {
-                /* After an error that was none for the reader. */
-                watch_set_active(pump->watch, true);
+                bool spent = pump_budget_is_spent(pump->budget);
+
+                /* After an error that was none for the reader it is not active. */
+                watch_set_active(pump->watch, !spent);
+                if (spent)
+                        pump_budget_wait(pump->budget, &pump->waiter);
                 return;
         }
 
@@ -86,10 +99,12 @@ static void on_readable(void *user) {
                 pump_discard(pump);
 }
 
-Pump *pump_new(uv_loop_t *loop, int source, int folder, const char *name, uint64_t limit, void (*ended)(void *user),
-               void *user) {
+Pump *pump_new(uv_loop_t *loop, PumpBudget *budget, int source, int folder, const char *name, uint64_t limit,
+               void (*ended)(void *user), void *user) {
         Pump *pump = new0(Pump, 1);
 
+        pump->budget = budget;
+        pump->waiter = (PumpWaiter){ .go_on = go_on, .user = pump };
         pump->source = source;
         pump->folder = folder;
         pump->name = xstrdup(name);

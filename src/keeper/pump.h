@@ -4,16 +4,18 @@
 #include <stdint.h>
 #include <uv.h>
 
+#include "keeper/pump-budget.h"
+
 /* Pumps: carry what a process writes, into a pipe or a terminal, to its output file, as fast as it comes and the disk
- * takes it, whoever reads the file. Each has one piece carried per turn of the loop. */
+ * takes it, within a budget, whoever reads the file. Each has one piece carried per turn of the loop. */
 
 typedef struct Pump Pump;
 
 /* Carries from @source, which must not block and is taken over, to the file @name in @folder, of which @limit bytes are
- * kept. The file is made with the first byte: many commands say nothing. Calls @ended when the source has ended. NULL
+ * kept. @budget: NULL, or shared by all of a sandbox. The file is made with the first byte: many commands say nothing. Calls @ended when the source has ended. NULL
  * when the source cannot be waited for. */
-Pump *pump_new(uv_loop_t *loop, int source, int folder, const char *name, uint64_t limit, void (*ended)(void *user),
-               void *user) __attribute__((nonnull(1, 4, 6)));
+Pump *pump_new(uv_loop_t *loop, PumpBudget *budget, int source, int folder, const char *name, uint64_t limit,
+               void (*ended)(void *user), void *user) __attribute__((nonnull(1, 5, 7)));
 
 /* Bytes that came so far, and how many of them are not kept. */
 uint64_t pump_total(const Pump *pump) __attribute__((nonnull));

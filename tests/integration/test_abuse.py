@@ -192,6 +192,25 @@ def test_a_flood_that_nobody_reads_is_bounded_and_counted(daemon, sandbox):
             assert path.stat().st_blocks * 512 < 2 * MIB
 
 
+def processor_time(pid: int) -> float:
+    """In seconds."""
+    with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+        user, system = file.read().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+def test_a_flood_costs_little_more_than_the_processor_time_that_the_sandbox_has(daemon):
+    hostile = daemon.ready(limits=LIMITS | {"cpu_millis": 100})
+    with removed(daemon, hostile):
+        flood, _ = begin(daemon, hostile, "output flood", output_limit_bytes=MIB)
+        wait_until(lambda: all(told(daemon, hostile, flood)))
+        keeper, began = daemon.keeper(hostile), time.monotonic()
+        used = processor_time(keeper)
+        time.sleep(3)
+        share = (processor_time(keeper) - used) / (time.monotonic() - began)
+        assert share < 0.1 / 2, share
+
+
 def told(daemon, sandbox, exec_id) -> list[bool]:
     """Of each stream whether more was printed than is kept."""
     request = exec_pb2.ReadExecOutputRequest(sandbox_id=sandbox, exec_id=exec_id, tail_lines=1)

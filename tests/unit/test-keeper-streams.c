@@ -55,7 +55,7 @@ typedef struct PumpFixture {
         Pump *pump;
 } PumpFixture;
 
-static void pump_set_up(PumpFixture *f) {
+static void pump_set_up_with(PumpFixture *f, PumpBudget *budget) {
         int fds[2];
 
         *f = (PumpFixture){ .path = "/tmp/hutch-test-XXXXXX" };
@@ -64,8 +64,12 @@ static void pump_set_up(PumpFixture *f) {
         assert_true(f->folder >= 0);
         make_pipe(0, fds);
         f->source = fds[1];
-        f->pump = pump_new(&loop, fds[0], f->folder, "output", 100, count, &f->ended);
+        f->pump = pump_new(&loop, budget, fds[0], f->folder, "output", 100, count, &f->ended);
         assert_non_null(f->pump);
+}
+
+static void pump_set_up(PumpFixture *f) {
+        pump_set_up_with(f, NULL);
 }
 
 static void pump_write_to(PumpFixture *f, const char *text) {
@@ -159,6 +163,55 @@ static void a_pump_that_is_let_go_of_keeps_its_source_going(void **state) {
         assert_int_equal(f.ended, 0);
         expect_file(&f, "kept", 4);
         pump_tear_down(&f);
+}
+
+/* Writes until the pump waits for its budget, which is small. Returns how much. */
+static size_t pump_write_until_it_waits(PumpFixture *f) {
+        size_t n = 0;
+
+        do {
+                pump_write_to(f, "x");
+                n++;
+        } while (pump_total(f->pump) == n);
+        return n;
+}
+
+static void a_pump_without_time_waits_for_the_next_period(void **state) {
+        _cleanup_free_ PumpBudget *budget = pump_budget_new(&loop, 1);
+        PumpFixture f;
+        size_t written;
+
+        assert_null(pump_budget_new(&loop, 0));
+        pump_set_up_with(&f, budget);
+        written = pump_write_until_it_waits(&f);
+        while (pump_total(f.pump) < written)
+                uv_run(&loop, UV_RUN_ONCE);
+        f.source = fd_close(f.source);
+        while (f.ended == 0)
+                uv_run(&loop, UV_RUN_ONCE);
+        assert_int_equal(pump_total(f.pump), written);
+        pump_tear_down(&f);
+}
+
+static void a_pump_that_waits_can_be_let_go_of(void **state) {
+        _cleanup_free_ PumpBudget *budget = pump_budget_new(&loop, 1);
+        PumpFixture others[3];
+
+        for (size_t i = 0; i < 3; i++) {
+                pump_set_up_with(&others[i], budget);
+                (void) pump_write_until_it_waits(&others[i]);
+        }
+        others[1].source = fd_close(others[1].source);
+        others[1].pump = pump_free(others[1].pump);
+        for (size_t i = 0; i < 3; i += 2) {
+                others[i].source = fd_close(others[i].source);
+                while (others[i].ended == 0)
+                        uv_run(&loop, UV_RUN_ONCE);
+        }
+        assert_int_equal(others[1].ended, 0);
+        uv_run(&loop, UV_RUN_DEFAULT);
+        for (size_t i = 0; i < 3; i++)
+                pump_tear_down(&others[i]);
 }
 
 /* ---- Inputs ---- */
@@ -297,6 +350,8 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(a_pump_counts_what_no_file_can_be_made_for, start_loop, end_loop),
                 cmocka_unit_test_setup_teardown(a_pump_carries_until_the_source_ends, start_loop, end_loop),
                 cmocka_unit_test_setup_teardown(a_pump_that_is_let_go_of_keeps_its_source_going, start_loop, end_loop),
+                cmocka_unit_test_setup_teardown(a_pump_without_time_waits_for_the_next_period, start_loop, end_loop),
+                cmocka_unit_test_setup_teardown(a_pump_that_waits_can_be_let_go_of, start_loop, end_loop),
                 cmocka_unit_test_setup_teardown(input_is_taken_in_order_as_there_is_room, start_loop, end_loop),
                 cmocka_unit_test_setup_teardown(input_that_nobody_reads_is_thrown_away, start_loop, end_loop),
                 cmocka_unit_test_setup_teardown(what_waits_can_be_taken_back, start_loop, end_loop),
