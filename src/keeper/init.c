@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "keeper/bare-wait.h"
 #include "keeper/fd-pass.h"
 #include "keeper/kept-sandbox.h"
 #include "keeper/landlock.h"
@@ -197,8 +198,5 @@ void init_run(const KeptSandbox *sandbox, Rootfs *rootfs, int socket, gid_t gid)
         if (socket > 0)
                 (void) close_range(0, (unsigned) socket - 1, 0);
         (void) close_range((unsigned) socket + 1, UINT_MAX, 0);
-        char byte;
-        while (read(socket, &byte, 1) < 0 && errno == EINTR)
-                ;
-        _exit(0);
+        bare_wait(socket);
 }
