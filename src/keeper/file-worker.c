@@ -34,7 +34,7 @@
 #define KEPT_FD 4
 #define IMAGE_FD 5
 #define FD_SAFE_FROM 16
-#define SOCKET_BUFFER FILE_CHUNK /* bytes; the kernel takes twice that */
+#define SOCKET_BUFFER (4 * FILE_CHUNK) /* bytes; the kernel takes twice that */
 
 /* ---- In the worker ---- */
 
@@ -145,7 +145,7 @@ int file_process_start(KeptSandbox *sandbox, ExecGroup *group, const char *user,
         if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
                 return reason_set(err, -errno, REASON_HOST_EXHAUSTED, "cannot make a socket: %s", strerror(errno));
         _cleanup_close_ int ours = pair[0], its = pair[1];
-        /* Each end takes a message or two at once, so that the other is woken the less often. */
+        /* Each end takes several messages at once, so that the other is woken the less often. */
         int size = SOCKET_BUFFER;
         (void) setsockopt(ours, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
         (void) setsockopt(its, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));

@@ -19,7 +19,7 @@
 /* Read from one socket before others have their turn. */
 #define READ_PER_TURN ((size_t) 256 << 10)
 
-#define UNIX_BUFFER (256 << 10) /* bytes; the kernel counts what it adds to them and takes twice that */
+#define UNIX_BUFFER (512 << 10) /* bytes; the kernel counts what it adds to them and takes twice that */
 
 struct Socket {
         uv_poll_t poll;
