@@ -878,6 +878,38 @@ static void recovering_what_is_gone_is_lost(void **state) {
         remove_sandbox(fixture, sandbox);
 }
 
+/* A keeper that was taken over can put a link in the place of its socket. */
+static void a_keeper_cannot_pass_off_another_as_itself(void **state) {
+        Fixture *fixture = *state;
+        RuntimeSandbox *liar = start_fake(fixture, "fake-plain-1"), *other;
+        char path[512], kept[512];
+
+        liar->verbs->free(liar);
+        string_builder_clear(&fixture->log);
+        other = start_fake(fixture, "fake-plain-2");
+        snprintf(path, sizeof(path), "%s/sandboxes/fake-plain-1/keeper.sock", fixture->folder);
+        snprintf(kept, sizeof(kept), "%s/sandboxes/fake-plain-1/kept.sock", fixture->folder);
+        assert_int_equal(rename(path, kept), 0);
+        assert_int_equal(symlink("../fake-plain-2/keeper.sock", path), 0);
+
+        liar = attach(fixture, "fake-plain-1");
+        liar->verbs->recover(liar, (const char *const[]){ NULL });
+        expect(fixture, " lost");
+        start_exec(other, "exec-early-1", "", false);
+        expect(fixture, " exec_ended:exec-early-1");
+        assert_int_equal(symlink("../fake-plain-2/keeper.sock", path), 0);
+        liar->verbs->stop(liar, 0);
+        expect(fixture, " stopped");
+        start_exec(other, "exec-early-2", "", false);
+        expect(fixture, " exec_ended:exec-early-2");
+        assert_int_equal(count(fixture, " lost"), 1);
+
+        remove_sandbox(fixture, other);
+        string_builder_clear(&fixture->log);
+        assert_int_equal(rename(kept, path), 0);
+        remove_sandbox(fixture, liar);
+}
+
 static void a_keeper_that_hangs_is_killed_and_lost(void **state) {
         Fixture *fixture = *state;
         RuntimeSandbox *sandbox = attach(fixture, "fake-hangs-1");
@@ -1361,6 +1393,7 @@ int main(int argc, char *argv[]) {
                 FAKE(execs_that_were_not_listed_are_ended_and_forgotten),
                 FAKE(a_start_finds_a_keeper_that_runs_already),
                 FAKE(recovering_what_is_gone_is_lost),
+                FAKE(a_keeper_cannot_pass_off_another_as_itself),
                 FAKE(a_keeper_that_hangs_is_killed_and_lost),
                 FAKE(a_keeper_that_stays_after_its_end_is_killed),
                 FAKE(stop_and_remove_supersede_a_start),

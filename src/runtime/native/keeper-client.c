@@ -8,13 +8,13 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <uv.h>
 
 #include "base/fd.h"
 #include "base/memory.h"
 #include "base/utf8.h"
 #include "model/reason.h"
 #include "rpc/protobuf.h"
-#include "runtime/native/keeper-process.h"
 
 #define SERVICE "/hutch.keeper.v1.KeeperService/"
 #define REPLY_CAP ((size_t) 32 << 20) /* bytes of memory of one decoded message */
@@ -35,7 +35,7 @@ typedef struct KeeperCall {
 
 struct KeeperClient {
         Channel *channel;
-        int folder; /* until the connection stands; -1 */
+        int socket_path; /* until the connection stands; -1 */
         uint64_t answer_timeout;
         const KeeperClientEvents *events;
         void *user;
@@ -198,7 +198,7 @@ static void on_watched(ChannelCall *call, const uint8_t *message, size_t len) {
                 client->events->happened(client->user, what);
         } else if (!client->synced) {
                 client->synced = true;
-                client->folder = fd_close(client->folder);
+                client->socket_path = fd_close(client->socket_path);
                 keeper_client_describe(client);
         }
 }
@@ -218,9 +218,9 @@ static const ChannelEvents watch_events = {
         .ended = on_watch_ended,
 };
 
-int keeper_client_new(ChannelHub *hub, int folder, uint64_t answer_timeout, const KeeperClientEvents *events,
+int keeper_client_new(ChannelHub *hub, int socket_path, uint64_t answer_timeout, const KeeperClientEvents *events,
                       void *user, KeeperClient **ret_client, HutchError *err) {
-        /* The path means this folder only until the connection stands: it is never connected anew. */
+        /* The path means this socket only until the connection stands: it is never connected anew. */
         const RetryPolicy once = { .attempts = 1 };
         SessionLimits limits = session_limits_default;
         ChannelOptions options = channel_options_default;
@@ -229,12 +229,12 @@ int keeper_client_new(ChannelHub *hub, int folder, uint64_t answer_timeout, cons
         int r;
 
         *client = (KeeperClient){
-                .folder = folder,
+                .socket_path = socket_path,
                 .answer_timeout = answer_timeout,
                 .events = events,
                 .user = user,
         };
-        (void) snprintf(target, sizeof(target), "unix:/proc/self/fd/%d/" KEEPER_SOCKET, folder);
+        (void) snprintf(target, sizeof(target), "unix:/proc/self/fd/%d", socket_path);
         options.target = target;
         options.retry = &once;
         options.connect_timeout = answer_timeout;
@@ -243,7 +243,7 @@ int keeper_client_new(ChannelHub *hub, int folder, uint64_t answer_timeout, cons
         options.limits = &limits;
         r = channel_new(hub, &options, &client->channel, err);
         if (r < 0) {
-                fd_close(folder);
+                fd_close(socket_path);
                 free(client);
                 return r;
         }
@@ -264,7 +264,7 @@ static void on_channel_gone(void *user) {
 KeeperClient *keeper_client_free(KeeperClient *client) {
         if (client) {
                 client->freed = true;
-                client->folder = fd_close(client->folder);
+                client->socket_path = fd_close(client->socket_path);
                 channel_free(client->channel, on_channel_gone, client);
         }
         return NULL;

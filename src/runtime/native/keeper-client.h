@@ -24,9 +24,9 @@ typedef struct KeeperClientEvents {
         void (*broken)(void *user, const HutchError *err);
 } KeeperClientEvents;
 
-/* Connects to the keeper that listens in the folder @folder, which is taken over, also when it fails. Calls are
- * answered within @answer_timeout, or the connection is broken. */
-int keeper_client_new(ChannelHub *hub, int folder, uint64_t answer_timeout, const KeeperClientEvents *events,
+/* Connects to the keeper whose socket @socket_path is, of keeper_process_open_socket(), which is taken over, also when
+ * it fails. Calls are answered within @answer_timeout, or the connection is broken. */
+int keeper_client_new(ChannelHub *hub, int socket_path, uint64_t answer_timeout, const KeeperClientEvents *events,
                       void *user, KeeperClient **ret_client, HutchError *err) __attribute__((nonnull(1, 4, 6)));
 
 /* Closes it; nothing is told any more, also not of calls. @client may be NULL. Returns NULL. */

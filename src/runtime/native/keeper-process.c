@@ -30,10 +30,11 @@
 #define SO_PEERPIDFD 77
 #endif
 
-static struct sockaddr_un socket_address(int folder) {
+/* What is at @path, "" or with a "/" before it, from @fd on. */
+static struct sockaddr_un descriptor_address(int fd, const char *path) {
         struct sockaddr_un address = { .sun_family = AF_UNIX };
 
-        (void) snprintf(address.sun_path, sizeof(address.sun_path), "/proc/self/fd/%d/" KEEPER_SOCKET, folder);
+        (void) snprintf(address.sun_path, sizeof(address.sun_path), "/proc/self/fd/%d%s", fd, path);
         return address;
 }
 
@@ -58,7 +59,7 @@ static int make_sealed(const uint8_t *bytes, size_t len) {
 }
 
 static int listen_in(int folder) {
-        const struct sockaddr_un address = socket_address(folder);
+        const struct sockaddr_un address = descriptor_address(folder, "/" KEEPER_SOCKET);
         _cleanup_close_ int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
         if (fd < 0)
@@ -146,10 +147,23 @@ static int open_listener(int fd) {
         return getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &len) < 0 ? -1 : pidfd;
 }
 
-int keeper_process_find(int folder, int *ret_pidfd) {
-        const struct sockaddr_un address = socket_address(folder);
-        _cleanup_close_ int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+int keeper_process_open_socket(int folder) {
+        _cleanup_close_ int fd = openat(folder, KEEPER_SOCKET, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+        struct stat status;
 
+        if (fd < 0 || fstat(fd, &status) < 0)
+                return -errno;
+
+        return S_ISSOCK(status.st_mode) ? TAKE_FD(fd) : -ECONNREFUSED;
+}
+
+int keeper_process_find(int folder, int *ret_pidfd) {
+        _cleanup_close_ int path = keeper_process_open_socket(folder);
+        const struct sockaddr_un address = descriptor_address(path, "");
+        _cleanup_close_ int fd = path < 0 ? -1 : socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+        if (path < 0)
+                return path;
         if (fd < 0)
                 return -errno;
         /* A full queue is one that somebody has, who does not get to it. */
@@ -157,7 +171,7 @@ int keeper_process_find(int folder, int *ret_pidfd) {
                 return -errno;
 
         *ret_pidfd = open_listener(fd);
-        return 0;
+        return TAKE_FD(path);
 }
 
 void keeper_process_last_words(int folder, char *buffer, size_t size) {

@@ -28,8 +28,13 @@ int keeper_process_spawn(uv_loop_t *loop, KeeperProgram *program, int folder, co
                          ChildEnded ended, void *user, ChildProcess **ret_keeper, HutchError *err)
         __attribute__((nonnull(1, 2, 4, 5, 7)));
 
-/* Whether a keeper is there: a pidfd of it, or -1 when that cannot be had, in @ret_pidfd. -ECONNREFUSED or -ENOENT:
- * there is none; other errors: it cannot be told. */
+/* The keeper's socket, to be connected to by the path of the descriptor. The folder is the keeper's: a link in the place
+ * of the socket would lead to another sandbox's keeper, or to any daemon of the host. -ECONNREFUSED or -ENOENT: there is
+ * none. */
+int keeper_process_open_socket(int folder);
+
+/* The same when a keeper is there: with a pidfd of it, or -1 when that cannot be had, in @ret_pidfd. Other errors: it
+ * cannot be told. */
 int keeper_process_find(int folder, int *ret_pidfd) __attribute__((nonnull));
 
 /* The last line of the keeper's log, for the daemon's; empty when there is none. */

@@ -373,15 +373,15 @@ static const KeeperClientEvents client_events = {
         .broken = on_broken,
 };
 
-/* Begins to speak to the keeper that listens in @folder, which is taken over. */
-static int open_client(NativeSandbox *sandbox, int folder) {
+/* Begins to speak to the keeper whose socket @socket_path is, which is taken over. */
+static int open_client(NativeSandbox *sandbox, int socket_path) {
         const NativeRuntime *runtime = sandbox->runtime;
         _cleanup_(error_clear) HutchError err = {};
         int r;
 
         sandbox->state = STATE(UNSPECIFIED);
-        r = keeper_client_new(runtime->hub, folder, runtime->answer_timeout, &client_events, sandbox, &sandbox->client,
-                              &err);
+        r = keeper_client_new(runtime->hub, socket_path, runtime->answer_timeout, &client_events, sandbox,
+                              &sandbox->client, &err);
         if (r < 0)
                 return r;
 
@@ -391,20 +391,19 @@ static int open_client(NativeSandbox *sandbox, int folder) {
 
 /* Connects to a keeper that is there. -ECONNREFUSED, -ENOENT: there is none. */
 static int find_keeper(NativeSandbox *sandbox) {
-        _cleanup_close_ int folder = open_folder(sandbox), pidfd = -1;
-        int r;
+        _cleanup_close_ int folder = open_folder(sandbox), socket_path = -1, pidfd = -1;
 
         if (folder < 0)
                 return folder;
-        r = keeper_process_find(folder, &pidfd);
-        if (r < 0)
-                return r;
+        socket_path = keeper_process_find(folder, &pidfd);
+        if (socket_path < 0)
+                return socket_path;
 
         /* Without this its end shows by the connection alone. */
         if (pidfd >= 0 && !sandbox->keeper)
                 (void) child_process_adopt(sandbox->runtime->loop, TAKE_FD(pidfd), on_keeper_ended, sandbox,
                                            &sandbox->keeper);
-        return open_client(sandbox, TAKE_FD(folder));
+        return open_client(sandbox, TAKE_FD(socket_path));
 }
 
 static bool is_gone(int r) {
@@ -455,7 +454,8 @@ static void spawn(NativeSandbox *sandbox) {
                                          on_keeper_ended, sandbox, &sandbox->keeper, &sandbox->error);
         native_sources_clear(&sandbox->sources);
         if (r >= 0) {
-                r = open_client(sandbox, TAKE_FD(folder));
+                r = keeper_process_open_socket(folder);
+                r = r < 0 ? r : open_client(sandbox, r);
                 if (r < 0)
                         (void) reason_set(&sandbox->error, r, REASON_HOST_EXHAUSTED, "cannot speak to the keeper: %s",
                                           strerror(-r));
