@@ -1027,6 +1027,51 @@ static void everything_that_exists_is_listed(void **state) {
         remove_sandbox(fixture, sandbox);
 }
 
+/* A process in a cgroup that is @depth folders below @group. */
+static pid_t hide_process(const char *group, size_t depth) {
+        size_t size = strlen(group) + 2 * depth + sizeof("/cgroup.procs"), len = 0;
+        _cleanup_free_ char *path = xcalloc(size, 1);
+        pid_t pid = fork();
+        FILE *file;
+
+        if (pid == 0)
+                for (;;)
+                        (void) pause();
+        assert_true(pid > 0);
+        for (size_t i = 0; i <= depth; i++) {
+                len += (size_t) snprintf(path + len, size - len, "%s", i == 0 ? group : "/d");
+                assert_int_equal(mkdir(path, 0755), 0);
+        }
+        snprintf(path + len, size - len, "/cgroup.procs");
+        file = fopen(path, "we");
+        assert_non_null(file);
+        assert_true(fprintf(file, "%d", pid) > 0);
+        assert_int_equal(fclose(file), 0);
+        return pid;
+}
+
+/* The user that a keeper is may make cgroups below its own. */
+static void what_is_hidden_deep_in_cgroups_ends_with_the_sandbox(void **state) {
+        Fixture *fixture = *state;
+        RuntimeSandbox *sandbox = start_fake(fixture, "fake-plain-1");
+        int status = 0;
+        char path[512];
+        pid_t hidden;
+
+        cgroup_path(fixture, "hides", path, sizeof(path));
+        if (geteuid() != 0 || (mkdir(path, 0755) < 0 && errno == ENOENT)) {
+                remove_sandbox(fixture, sandbox);
+                skip();
+        }
+        assert_int_equal(rmdir(path), 0);
+        cgroup_path(fixture, "fake-plain-1", path, sizeof(path));
+        hidden = hide_process(path, 100);
+        remove_sandbox(fixture, sandbox);
+        assert_int_equal(waitpid(hidden, &status, WNOHANG), hidden);
+        assert_true(WIFSIGNALED(status));
+        assert_int_equal(access(path, F_OK), -1);
+}
+
 static bool trash_is_empty(Fixture *fixture, const void *what) {
         char path[512];
 
@@ -1400,6 +1445,7 @@ int main(int argc, char *argv[]) {
                 FAKE(nothing_is_told_after_free),
                 FAKE(pause_and_usage_are_answered),
                 FAKE(everything_that_exists_is_listed),
+                FAKE(what_is_hidden_deep_in_cgroups_ends_with_the_sandbox),
                 FAKE(leftovers_are_removed_at_the_start),
                 FAKE(an_idle_sandbox_takes_little_memory),
                 REAL(real_commands_run),

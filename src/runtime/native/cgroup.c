@@ -8,6 +8,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,7 +21,7 @@
 #include "model/reason.h"
 
 #define PROC_FILE_MAX ((size_t) 4 << 20)
-#define DEPTH_MAX 16
+#define STEPS_MAX 512 /* cgroups that are looked at before the loop gets to its other work */
 
 /* Reads a file of /proc, which the caller frees. NULL, with errno, when it cannot be read. */
 static char *read_file(const char *path) {
@@ -181,31 +182,76 @@ int cgroup_favor_moves(void) {
         return mount < 0 ? -errno : mount;
 }
 
-/* Removes the cgroup @name, which may be populated, and all below it. */
-static int remove_tree(int parent, const char *name, unsigned depth) {
-        int r = 0, fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+static bool is_group(const struct dirent *entry) {
+        return entry->d_type == DT_DIR && !str_equal(entry->d_name, ".") && !str_equal(entry->d_name, "..");
+}
+
+/* Opens the cgroup @name and removes those in it that can be, up to the first that cannot, which is @ret_below; empty:
+ * none is left. */
+static int open_group(int parent, const char *name, unsigned *steps, char ret_below[static NAME_MAX + 1]) {
+        int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         DIR *folder = fd < 0 ? NULL : fdopendir(fd);
         const struct dirent *entry;
 
         if (!folder) {
-                r = errno == ENOENT ? 0 : -errno;
+                int r = -errno;
+
                 fd_close(fd);
                 return r;
         }
 
         while ((entry = readdir(folder))) {
-                int one;
-
-                if (entry->d_type != DT_DIR || str_equal(entry->d_name, ".") || str_equal(entry->d_name, ".."))
+                if (!is_group(entry))
                         continue;
-                one = depth == 0 ? -ELOOP : remove_tree(dirfd(folder), entry->d_name, depth - 1);
-                r = one < 0 ? one : r;
+                if (*steps == 0 || unlinkat(fd, entry->d_name, AT_REMOVEDIR) < 0)
+                        break;
+                (*steps)--;
         }
+        (void) snprintf(ret_below, NAME_MAX + 1, "%s", entry ? entry->d_name : "");
+        fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
         (void) closedir(folder);
-        if (r < 0)
-                return r;
+        return fd < 0 ? -errno : fd;
+}
 
-        return unlinkat(parent, name, AT_REMOVEDIR) < 0 && errno != ENOENT ? -errno : 0;
+/* Goes down from @name to a cgroup that has none below it, and removes that. */
+static int remove_lowest(int parent, const char *name, unsigned *steps) {
+        _cleanup_close_ int above = -1;
+        char at[NAME_MAX + 1], below[NAME_MAX + 1] = "";
+
+        (void) snprintf(at, sizeof(at), "%s", name);
+        while (*steps > 0) {
+                int from = above < 0 ? parent : above, group = open_group(from, at, steps, below);
+
+                if (group < 0)
+                        return group;
+                if (!*below) {
+                        fd_close(group);
+                        return unlinkat(from, at, AT_REMOVEDIR) < 0 ? -errno : 0;
+                }
+                fd_close(above);
+                above = group;
+                memcpy(at, below, sizeof(at));
+                (*steps)--;
+        }
+        return -EBUSY;
+}
+
+/* Removes the cgroup @name and all below it, which the keeper's user may have made as deep and as many as the kernel
+ * lets it: as much as can be done in little time. */
+static int remove_tree(int parent, const char *name) {
+        unsigned steps = STEPS_MAX;
+
+        for (;;) {
+                int r;
+
+                if (unlinkat(parent, name, AT_REMOVEDIR) == 0 || errno == ENOENT)
+                        return 0;
+                if (errno != EBUSY)
+                        return -errno;
+                r = remove_lowest(parent, name, &steps);
+                if (r < 0 && r != -ENOENT)
+                        return r;
+        }
 }
 
 /* Kills all that is in the cgroup, and all below it. */
@@ -221,7 +267,7 @@ static int kill_all(int parent, const char *name) {
 }
 
 int cgroup_remove(int parent, const char *name) {
-        int killed, r = remove_tree(parent, name, DEPTH_MAX);
+        int killed, r = remove_tree(parent, name);
 
         if (r != -EBUSY)
                 return r;
@@ -231,5 +277,5 @@ int cgroup_remove(int parent, const char *name) {
                 return killed;
 
         /* What was killed is most often gone by now. */
-        return remove_tree(parent, name, DEPTH_MAX);
+        return remove_tree(parent, name);
 }
