@@ -60,11 +60,8 @@ class Channel:
     ) -> Stream[Response]:
         requests = _Requests()
         try:
-            call = self._channel.stream_stream(
-                f"/hutch.v1.{method}",
-                request_serializer=lambda message: message.SerializeToString(),
-                response_deserializer=response.FromString,
-            )(requests, timeout=timeout, metadata=metadata)
+            begin: Any = self._channel.stream_stream(f"/hutch.v1.{method}", response_deserializer=response.FromString)
+            call = begin(requests, timeout=timeout, metadata=metadata)
         except ValueError:
             if self.closed:
                 raise cancelled() from None
@@ -78,16 +75,16 @@ class Channel:
         self._channel.close()
 
 
-class _Requests(Iterator[Any]):
-    """Messages on their way to gRPC's thread, which takes them one by one."""
+class _Requests(Iterator[bytes]):
+    """Messages, encoded, on their way to gRPC's thread, which takes them one by one."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._next: Message | None = None
+        self._next: bytes | None = None
         self._ended = False  # no more will be written
         self._over = False  # none will be taken
 
-    def put(self, message: Message) -> bool:
+    def put(self, message: bytes) -> bool:
         with self._changed:
             self._changed.wait_for(lambda: self._over or self._ended or self._next is None)
             if self._over or self._ended:
@@ -107,7 +104,7 @@ class _Requests(Iterator[Any]):
             self._over = True
             self._changed.notify_all()
 
-    def __next__(self) -> Message:
+    def __next__(self) -> bytes:
         with self._changed:
             self._changed.wait_for(lambda: self._over or self._ended or self._next is not None)
             message, self._next = self._next, None
@@ -126,7 +123,9 @@ class Stream(Generic[Response]):
 
     def write(self, message: Message) -> bool:
         """Returns when the message is taken; False: the call is over, and reading tells why."""
-        return self._requests.put(message)
+        # Encoded here, not in gRPC's thread: what one thread allocates and another frees goes back to the kernel each
+        # time, and the pages of an upload would be made anew for every message.
+        return self._requests.put(message.SerializeToString())
 
     def end_input(self) -> None:
         self._requests.end()

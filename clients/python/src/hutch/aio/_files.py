@@ -75,9 +75,10 @@ class Download:
         if answer.HasField("file"):
             self.info = self.info or answer.file
             return b""
+        data = answer.data  # a copy, each time it is asked for
         self._resume.progressed()
-        self._advance(len(answer.data))
-        return answer.data
+        self._advance(len(data))
+        return data
 
     def _advance(self, size: int) -> None:
         assert isinstance(self._request, file_pb2.DownloadFileRequest) and self.info is not None
