@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include "base/table.h"
 #include "control/control.h"
-#include "control/table.h"
 #include "runtime/runtime.h"
 
 /* The objects of the control plane, and what its files call of each other. Nobody outside of the room includes this.

@@ -1100,6 +1100,55 @@ static void leftovers_are_removed_at_the_start(void **state) {
         run_for(fixture, 50 * NSEC_PER_MSEC);
 }
 
+enum { N_QUEUED = 40 };
+
+/* How many of them have files. */
+static unsigned count_queued(const Fixture *fixture, int first, int end) {
+        char path[512];
+        unsigned n = 0;
+
+        for (int i = first; i < end; i++) {
+                bool is_there;
+
+                snprintf(path, sizeof(path), "%s/sandboxes/queued-%d", fixture->folder, i);
+                is_there = access(path, F_OK) == 0;
+                snprintf(path, sizeof(path), "%s/trash/queued-%d", fixture->folder, i);
+                n += is_there || access(path, F_OK) == 0;
+        }
+        return n;
+}
+
+static bool few_of_the_first_are_left(Fixture *fixture, const void *what) {
+        return count_queued(fixture, 0, N_QUEUED / 2) <= *(const unsigned *) what;
+}
+
+static bool all_are_told(Fixture *fixture, const void *what) {
+        return count(fixture, what) == N_QUEUED;
+}
+
+/* Else a removal would wait for all that are asked for after it. */
+static void what_is_removed_first_is_gone_first(void **state) {
+        static const unsigned some = N_QUEUED / 4;
+        Fixture *fixture = *state;
+        RuntimeSandbox *sandboxes[N_QUEUED];
+        char path[512], id[32];
+
+        for (int i = 0; i < N_QUEUED; i++) {
+                snprintf(id, sizeof(id), "queued-%d", i);
+                snprintf(path, sizeof(path), "%s/sandboxes/%s", fixture->folder, id);
+                assert_int_equal(mkdir(path, 0700), 0);
+                sandboxes[i] = attach(fixture, id);
+                sandboxes[i]->verbs->remove(sandboxes[i]);
+        }
+
+        assert_true(run_until(fixture, few_of_the_first_are_left, &some));
+        assert_int_equal(count_queued(fixture, N_QUEUED / 2, N_QUEUED), N_QUEUED / 2);
+        assert_true(run_until(fixture, all_are_told, " removed"));
+        assert_int_equal(count_queued(fixture, 0, N_QUEUED), 0);
+        for (int i = 0; i < N_QUEUED; i++)
+                sandboxes[i]->verbs->free(sandboxes[i]);
+}
+
 static void an_idle_sandbox_takes_little_memory(void **state) {
         enum { N = 20 };
         Fixture *fixture = *state;
@@ -1447,6 +1496,7 @@ int main(int argc, char *argv[]) {
                 FAKE(everything_that_exists_is_listed),
                 FAKE(what_is_hidden_deep_in_cgroups_ends_with_the_sandbox),
                 FAKE(leftovers_are_removed_at_the_start),
+                FAKE(what_is_removed_first_is_gone_first),
                 FAKE(an_idle_sandbox_takes_little_memory),
                 REAL(real_commands_run),
                 REAL(a_missing_program_is_told_from_a_missing_folder),

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/strings.h"
+#include "base/table.h"
 #include "model/reason.h"
 #include "runtime/native/child-process.h"
 
@@ -24,45 +25,65 @@
 #define PAUSE_MIN_MS 100
 #define PAUSE_MAX_MS 60000
 
-/* One folder. */
-typedef struct Job Job;
-struct Job {
+/* One folder: it waits for its turn, is being removed, or has a pause after that failed. */
+typedef struct Job {
         Remover *remover;
-        Job *next;
+        struct Job *next; /* of those that wait */
+        bool is_waiting;
         char *name;
-        ChildProcess *child;      /* NULL: it waits for its turn */
-        uint64_t not_before;      /* of uv_now() */
+        ChildProcess *child; /* NULL: it is not being removed */
+        uv_timer_t pause;
         uint64_t pause_ms;        /* the latest */
         void (*done)(void *user); /* NULL: nobody wants to know */
         void *user;
-};
+} Job;
 
 struct Remover {
         uv_loop_t *loop;
-        uv_timer_t timer;
+        uv_timer_t timer; /* runs when there may be somebody to start */
         KeeperProgram *program;
         char *path;
         const IdMap *ids; /* NULL: none */
         int folder;
-        Job *jobs;
+        Table jobs; /* by name */
+        Job *first, **end;
         unsigned n_running;
 };
 
-static void run(Remover *remover);
+static void run(uv_timer_t *timer);
 
-static void on_timer(uv_timer_t *timer) {
-        run(timer->data);
+static void wake(Remover *remover) {
+        (void) uv_timer_start(&remover->timer, run, 0, 0);
 }
 
-static void wake_in(Remover *remover, uint64_t pause_ms) {
-        (void) uv_timer_start(&remover->timer, on_timer, pause_ms, 0);
-}
+static void on_job_closed(uv_handle_t *handle) {
+        Job *job = handle->data;
 
-static Job *job_free(Job *job) {
-        child_process_free(job->child);
         free(job->name);
         free(job);
-        return NULL;
+}
+
+static void job_free(Job *job) {
+        job->child = child_process_free(job->child);
+        uv_close((uv_handle_t *) &job->pause, on_job_closed);
+}
+
+static void job_wait(Job *job) {
+        Remover *remover = job->remover;
+
+        (void) uv_timer_stop(&job->pause);
+        if (job->is_waiting || job->child)
+                return;
+
+        job->is_waiting = true;
+        job->next = NULL;
+        *remover->end = job;
+        remover->end = &job->next;
+        wake(remover);
+}
+
+static void on_pause_over(uv_timer_t *timer) {
+        job_wait(timer->data);
 }
 
 /* Tries again later, twice as late each time. */
@@ -70,7 +91,7 @@ static void postpone(Job *job, const char *why) {
         job->pause_ms = job->pause_ms == 0 ? PAUSE_MIN_MS : job->pause_ms * 2;
         if (job->pause_ms > PAUSE_MAX_MS)
                 job->pause_ms = PAUSE_MAX_MS;
-        job->not_before = uv_now(job->remover->loop) + job->pause_ms;
+        (void) uv_timer_start(&job->pause, on_pause_over, job->pause_ms, 0);
         log_warning("files of a removed sandbox are still there", LOG_STR("sandbox", job->name), LOG_STR("error", why),
                     LOG_UINT("retry_ms", job->pause_ms));
 }
@@ -86,17 +107,13 @@ static void on_ended(void *user, ChildEnd end) {
         FAILPOINT("native.remove.files");
         remover->n_running--;
         job->child = child_process_free(job->child);
-        wake_in(remover, 0);
+        wake(remover);
         if (!gone) {
                 postpone(job, child_end_text(end, text, sizeof(text)));
                 return;
         }
 
-        for (Job **link = &remover->jobs; *link; link = &(*link)->next)
-                if (*link == job) {
-                        *link = job->next;
-                        break;
-                }
+        table_remove(&remover->jobs, job->name);
         job_free(job);
         if (done)
                 done(done_user);
@@ -137,36 +154,32 @@ static void start(Job *job) {
 }
 
 /* Starts those whose turn it is. */
-static void run(Remover *remover) {
-        uint64_t now = uv_now(remover->loop), next = UINT64_MAX;
+static void run(uv_timer_t *timer) {
+        Remover *remover = timer->data;
 
-        for (Job *job = remover->jobs; job; job = job->next) {
-                if (!job->child && job->not_before <= now && remover->n_running < AT_ONCE_MAX)
-                        start(job);
-                if (!job->child && job->not_before > now && job->not_before < next)
-                        next = job->not_before;
+        while (remover->first && remover->n_running < AT_ONCE_MAX) {
+                Job *job = remover->first;
+
+                remover->first = job->next;
+                if (!remover->first)
+                        remover->end = &remover->first;
+                job->is_waiting = false;
+                start(job);
         }
-        if (next != UINT64_MAX)
-                wake_in(remover, next - now);
-}
-
-static Job *find(Remover *remover, const char *name) {
-        for (Job *job = remover->jobs; job; job = job->next)
-                if (str_equal(job->name, name))
-                        return job;
-        return NULL;
 }
 
 static Job *get(Remover *remover, const char *name) {
-        Job *job = find(remover, name);
+        Job *job = table_get(&remover->jobs, name);
 
         if (job)
                 return job;
 
         job = new0(Job, 1);
-        *job = (Job){ .remover = remover, .name = xstrdup(name), .next = remover->jobs };
-        remover->jobs = job;
-        wake_in(remover, 0);
+        *job = (Job){ .remover = remover, .name = xstrdup(name) };
+        (void) uv_timer_init(remover->loop, &job->pause);
+        job->pause.data = job;
+        table_add(&remover->jobs, job->name, job);
+        job_wait(job);
         return job;
 }
 
@@ -198,6 +211,7 @@ int remover_new(uv_loop_t *loop, KeeperProgram *program, const char *path, const
         *remover = (Remover){ .loop = loop, .program = program, .path = xstrdup(path), .ids = ids };
         (void) uv_timer_init(loop, &remover->timer);
         remover->timer.data = remover;
+        remover->end = &remover->first;
         remover->folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         if (remover->folder < 0)
                 r = reason_set(err, -errno, REASON_RUNTIME_UNAVAILABLE, "cannot open '%s': %s", path, strerror(errno));
@@ -220,12 +234,10 @@ Remover *remover_free(Remover *remover) {
         if (!remover)
                 return NULL;
 
-        while (remover->jobs) {
-                Job *job = remover->jobs;
-
-                remover->jobs = job->next;
-                job_free(job);
-        }
+        for (size_t i = 0; i < remover->jobs.size; i++)
+                if (remover->jobs.entries[i].key)
+                        job_free(remover->jobs.entries[i].value);
+        table_clear(&remover->jobs);
         remover->folder = fd_close(remover->folder);
         free(remover->path);
         uv_close((uv_handle_t *) &remover->timer, on_closed);
@@ -242,12 +254,11 @@ void remover_add(Remover *remover, const char *name, void (*done)(void *user), v
         job->done = done;
         job->user = user;
         /* Somebody waits for it now. */
-        job->not_before = 0;
-        wake_in(remover, 0);
+        job_wait(job);
 }
 
 void remover_forget(Remover *remover, const char *name) {
-        Job *job = find(remover, name);
+        Job *job = table_get(&remover->jobs, name);
 
         if (job)
                 job->done = NULL;

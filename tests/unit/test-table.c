@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-#include "control/table.h"
+#include "base/table.h"
 
 #include <stdio.h>
 

@@ -2,7 +2,7 @@
 
 /* What lives here: a hash table by text, open addressed. What does not: what is in it. */
 
-#include "control/table.h"
+#include "base/table.h"
 
 #include <stdlib.h>
 #include <sys/random.h>
