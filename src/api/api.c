@@ -65,6 +65,7 @@ SandboxRules api_sandbox_rules(const Api *api) {
                 .runtimes = control_runtimes(api->options.control),
                 .caps = api->limits.caps,
                 .allow_unenforced = api->limits.allow_unenforced,
+                .allow_capabilities = api->limits.allow_capabilities,
                 .default_idle_ttl = api->limits.default_idle_ttl,
                 .max_lifetime = api->limits.max_lifetime,
                 .sources = api->options.sources,

@@ -50,6 +50,7 @@ typedef struct ApiLimits {
         uint64_t max_lifetime;      /* 0: for ever */
         uint64_t history_retention; /* by control */
         bool allow_unenforced;      /* limits that a runtime cannot enforce may be asked for, and are reported so */
+        bool allow_capabilities;    /* of root inside, for sandboxes that ask */
 } ApiLimits;
 
 extern const ApiLimits api_limits_default;

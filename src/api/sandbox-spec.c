@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/strings.h"
 #include "contract/hutch/v1/sandbox.pb-c.h"
+#include "policy/capabilities.h"
 #include "policy/path-rules.h"
 #include "rpc/protobuf.h"
 #include "runtime/runtime.h"
@@ -128,6 +129,58 @@ void sandbox_spec_check_update(const Message *changes, unsigned fields, const Sa
                                "there is no such action");
 }
 
+/* The bits of the first @n. */
+static uint64_t read_capabilities(const Message *message, size_t n) {
+        uint64_t mask = 0;
+
+        for (size_t i = 0; i < n; i++) {
+                int number = capability_find(message->capabilities[i], NULL);
+
+                mask |= number >= 0 ? UINT64_C(1) << number : 0;
+        }
+        return mask;
+}
+
+static void check_capability(const Message *message, size_t i, Violations *violations) {
+        size_t above = violations_enter_element(violations, "capabilities", i);
+        int number = capability_find(message->capabilities[i], &violations->err);
+
+        if (number < 0)
+                (void) violations_note(violations, NULL, number);
+        else if (read_capabilities(message, i) & UINT64_C(1) << number)
+                violations_add(violations, NULL, REASON_FIELD_INVALID, "it is there twice");
+        violations_leave(violations, above);
+}
+
+static bool has_feature(const RuntimeVerbs *runtime, const char *name) {
+        for (const char *const *feature = runtime->features; *feature; feature++)
+                if (str_equal(*feature, name))
+                        return true;
+        return false;
+}
+
+static void check_capabilities(const Message *message, const SandboxRules *rules, const RuntimeVerbs *runtime,
+                               Violations *violations) {
+        if (message->n_capabilities == 0)
+                return;
+
+        if (message->n_capabilities > CAPABILITIES_MAX)
+                violations_add_limit(violations, "capabilities", REASON_FIELD_OUT_OF_RANGE, "capabilities",
+                                     CAPABILITIES_MAX, "at most %d capabilities", CAPABILITIES_MAX);
+        else
+                for (size_t i = 0; i < message->n_capabilities; i++)
+                        check_capability(message, i, violations);
+        if (!capabilities_fit_profile(message->profile))
+                violations_add(violations, "capabilities", REASON_FIELD_CONFLICT,
+                               "under the profile '%s' nobody has any", message->profile);
+        if (!rules->allow_capabilities)
+                violations_add(violations, "capabilities", REASON_FEATURE_UNSUPPORTED,
+                               "the operator does not allow them (sandboxes.allow_capabilities)");
+        else if (runtime && !has_feature(runtime, "uid-ranges"))
+                violations_add(violations, "capabilities", REASON_FEATURE_UNSUPPORTED,
+                               "sandboxes have no root here; 'hutch doctor' tells how they get one");
+}
+
 static const RuntimeVerbs *find_runtime(const Message *message, const SandboxRules *rules, Violations *violations) {
         for (Runtime *const *runtime = rules->runtimes; *runtime; runtime++)
                 if (!*message->runtime || str_equal((*runtime)->verbs->name, message->runtime))
@@ -194,6 +247,7 @@ static int build(const Message *message, const StoredSpec *stored, SandboxSpec *
         r = spec_mounts_build(message, spec);
         if (r < 0)
                 return r;
+        spec->capabilities = read_capabilities(message, message->n_capabilities);
         spec->working_directory = path_or(message->working_directory, spec->workspace);
         if (!spec->working_directory)
                 return -EBADMSG;
@@ -258,6 +312,7 @@ int sandbox_spec_create(const Message *message, const SandboxRules *rules, Viola
 
         check(&filled, rules, violations);
         runtime = find_runtime(&filled, rules, violations);
+        check_capabilities(&filled, rules, runtime, violations);
         limit_rules.not_enforced = runtime ? runtime->not_enforced : NULL;
         r = limits_resolve(filled.limits, filled.profile, &limit_rules, violations, &effective, &effective_len);
         if (r < 0)

@@ -24,6 +24,7 @@ typedef struct SandboxRules {
         Runtime *const *runtimes; /* the default one first; ends with NULL */
         LimitCaps caps;
         bool allow_unenforced;
+        bool allow_capabilities;
         uint64_t default_idle_ttl;  /* nanoseconds */
         uint64_t max_lifetime;      /* nanoseconds; 0: for ever */
         const SourceRules *sources; /* what of the host may be had; NULL: nothing */

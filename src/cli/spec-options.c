@@ -319,6 +319,8 @@ const Option spec_options[] = {
           FIELD("env", apply_env_file) },
         { "workdir", 'w', "PATH", .help = "the working directory inside", 0, FIELD("working_directory", message_set) },
         { "user", 'u', "USER", .help = "the user inside: a name, uid or uid:gid", 0, FIELD("user", message_set) },
+        { "cap-add", 0, "CAPABILITY", .help = "a capability of root inside: CHOWN, SETUID, …", 0,
+          FIELD("capabilities", message_set) },
         { "volume", 'v', "SOURCE:TARGET[:ro]", .help = "mount a folder or file of this machine", COMPLETES_FILES,
           FIELD("mounts", apply_volume) },
         { "mount", 0, "type=bind,src=PATH,dst=PATH", .help = "the same, in words; ,ro makes it read-only", 0,

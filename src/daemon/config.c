@@ -128,6 +128,10 @@ static const ConfigKey keys[] = {
         { "sandboxes.allow_unenforced_limits", CONFIG_BOOL, KEY(allow_unenforced_limits), "false",
           .about = "Whether requests may ask for limits that this host cannot enforce. They are then reported as not\n"
                    "enforced; otherwise such requests are refused." },
+        { "sandboxes.allow_capabilities", CONFIG_BOOL, KEY(allow_capabilities), "true",
+          .about =
+                  "Whether requests may ask for capabilities of root inside: CHOWN, SETUID and their like, within the\n"
+                  "sandbox. Otherwise such requests are refused." },
 
         { "caps.memory", CONFIG_SIZE, KEY(cap_memory), "0", .max = UINT64_C(1) << 50,
           .about = "The most that any sandbox gets, whatever its request and profile say. 0: no cap." },

@@ -65,6 +65,7 @@ typedef struct Config {
         uint64_t cap_tmp;
         uint64_t cap_exec_timeout;
         bool allow_unenforced_limits;
+        bool allow_capabilities;
 
         char **source_read;  /* folders; NULL: by the user */
         char **source_write; /* the same */

@@ -122,6 +122,7 @@ static ApiLimits api_limits(const Config *config) {
         limits.max_lifetime = config->max_lifetime;
         limits.history_retention = config->history_retention;
         limits.allow_unenforced = config->allow_unenforced_limits;
+        limits.allow_capabilities = config->allow_capabilities;
         limits.caps.limits[LIMIT_MEMORY_BYTES] = cap(config->cap_memory);
         limits.caps.limits[LIMIT_CPU_MILLIS] = cap(config->cap_cpu_millis);
         limits.caps.limits[LIMIT_MAX_PROCESSES] = cap(config->cap_processes);

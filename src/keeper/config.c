@@ -212,6 +212,7 @@ static KeeperConfig *config_new(const ConfigMessage *message) {
         else if (message->uid_count > 1)
                 config->keeper_id = config->uid_base + --config->uid_count;
         config->disk_project = message->disk_project;
+        config->capabilities = message->capabilities;
         if (timeout)
                 config->start_timeout = (uint64_t) timeout->seconds * NSEC_PER_SEC + (uint64_t) timeout->nanos;
         if (config->start_timeout == 0)

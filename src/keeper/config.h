@@ -74,7 +74,8 @@ typedef struct KeeperConfig {
         uint32_t disk_project; /* that its files belong to; 0: there are no quotas */
         bool read_only_root;
         bool tmp_noexec;
-        KeptSource *sources; /* first those that are mounted, then those that are copied */
+        uint64_t capabilities; /* of root's processes inside: a bit for each number */
+        KeptSource *sources;   /* first those that are mounted, then those that are copied */
         size_t n_sources;
         Filter filter;        /* of all processes inside */
         Filter keeper_filter; /* of the keeper */

@@ -105,14 +105,14 @@ static int prepare(const KeptSandbox *sandbox, const SpawnPlan *plan, HutchError
                 return reason_set(err, r, REASON_USER_NOT_FOUND, "the sandbox has no user or group “%s”", plan->user);
         if (r < 0)
                 return fail(err, r);
-        r = privileges_bound();
+        r = privileges_bound(0);
         if (r < 0)
                 return fail(err, r);
         r = become(sandbox->config, user);
         if (r < 0)
                 return reason_set(err, r, reason_from_errno(r), "cannot become user “%s”: %s", plan->user,
                                   strerror(-r));
-        r = privileges_drop();
+        r = privileges_drop(0);
         /* The kernel may have set it anew with the uid. */
         if (r >= 0 && prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
                 r = -errno;

@@ -167,9 +167,9 @@ static int set_up(const KeptSandbox *sandbox, Rootfs *rootfs, int socket, gid_t 
         if (r < 0)
                 return r;
         *ret_what = "its privileges";
-        r = privileges_bound();
+        r = privileges_bound(0);
         if (r >= 0)
-                r = privileges_drop();
+                r = privileges_drop(0);
         if (r >= 0)
                 r = die_with_keeper();
         if (r >= 0)

@@ -382,9 +382,9 @@ static int keeper_drop_rights(const Keeper *keeper) {
         if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
                 return -errno;
         /* Others never had any. */
-        int r = keeper->config->keeper_id != 0 ? privileges_bound() : 0;
+        int r = keeper->config->keeper_id != 0 ? privileges_bound(0) : 0;
         if (r >= 0 && keeper->config->keeper_id != 0)
-                r = privileges_drop();
+                r = privileges_drop(0);
         if (r < 0 || !keeper->sandbox)
                 return r;
         r = sandbox_confine(keeper->sandbox, keeper->owner.output_folder);

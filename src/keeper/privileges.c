@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <grp.h>
+#include <limits.h>
 #include <linux/capability.h>
 #include <linux/keyctl.h>
 #include <linux/seccomp.h>
@@ -29,21 +30,26 @@ int user_become(uid_t id) {
         return 0;
 }
 
-int privileges_bound(void) {
+int privileges_bound(uint64_t kept) {
         if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
                 return -errno;
         if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0)
                 return -errno;
         /* EINVAL is the first capability that the kernel does not know. */
-        for (unsigned long capability = 0; prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) == 0;)
-                capability++;
-        return errno != EINVAL ? -errno : 0;
+        for (unsigned long capability = 0; capability < CHAR_BIT * sizeof(kept); capability++)
+                if (!(kept & UINT64_C(1) << capability) && prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) < 0)
+                        return errno != EINVAL ? -errno : 0;
+        return 0;
 }
 
-int privileges_drop(void) {
+int privileges_drop(uint64_t kept) {
         struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
-        struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {};
-        return syscall(SYS_capset, &header, none) < 0 ? -errno : 0;
+        struct __user_cap_data_struct sets[_LINUX_CAPABILITY_U32S_3];
+        for (unsigned i = 0; i < _LINUX_CAPABILITY_U32S_3; i++) {
+                uint32_t word = (uint32_t) (kept >> 32 * i);
+                sets[i] = (struct __user_cap_data_struct){ .effective = word, .permitted = word, .inheritable = word };
+        }
+        return syscall(SYS_capset, &header, sets) < 0 ? -errno : 0;
 }
 
 int filter_install(const Filter *filter) {

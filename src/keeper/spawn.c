@@ -246,7 +246,8 @@ static _Noreturn void child_run(const KeptSandbox *sandbox, const SpawnPlan *pla
                 r = take_terminal(plan, user);
         if (r < 0)
                 child_fail(ERROR_FD, SPAWN_STAGE_USER, r);
-        r = privileges_bound();
+        uint64_t kept = user->uid == 0 ? sandbox->config->capabilities : 0;
+        r = privileges_bound(kept);
         if (r < 0)
                 child_fail(ERROR_FD, SPAWN_STAGE_OTHER, r);
         r = become(sandbox->config, user);
@@ -258,7 +259,7 @@ static _Noreturn void child_run(const KeptSandbox *sandbox, const SpawnPlan *pla
         if (r >= 0)
                 r = limit_signals_and_queues();
         if (r >= 0)
-                r = privileges_drop();
+                r = privileges_drop(kept);
         if (r < 0)
                 child_fail(ERROR_FD, SPAWN_STAGE_OTHER, r);
         if (chdir(plan->working_directory) < 0)

@@ -96,7 +96,8 @@ typedef struct SandboxSpec {
         size_t n_mounts;
         SandboxCopy *copies;
         size_t n_copies;
-        char **tools; /* ends with NULL; NULL: none */
+        char **tools;          /* ends with NULL; NULL: none */
+        uint64_t capabilities; /* of root's processes inside: a bit for each of the kernel's numbers */
         SandboxLimits limits;
         uint64_t idle_ttl;     /* nanoseconds; 0: for ever */
         uint64_t max_lifetime; /* nanoseconds; 0: for ever */

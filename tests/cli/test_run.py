@@ -101,6 +101,8 @@ def test_options_describe_the_sandbox(hutch, daemon, tmp_path):
         "--env-file": str(tmp_path / "env"),
         "-w": "/tmp",
         "--user": "0",
+        "--cap-add": "CHOWN",
+        "--cap-add=CAP_SETUID": None,
         "--label": "app=web",
         "-l": "plain",
         "--idle-ttl": "1h30m",
@@ -129,6 +131,7 @@ def test_options_describe_the_sandbox(hutch, daemon, tmp_path):
         "read_only_root": True,
     }
     assert (spec["image"], spec["profile"], spec["runtime"]) == ("host", "permissive", "native")
+    assert spec["capabilities"] == ["CHOWN", "CAP_SETUID"]
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,13 @@ def start_daemon(request):
     daemon.finish()
 
 
+@pytest.fixture(scope="session", name="capable")
+def make_capable_sandbox(daemon):
+    """One whose root has all that root can have. Of a daemon whose sandboxes have a root."""
+    names = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "NET_BIND_SERVICE", "SETGID", "SETUID"]
+    return daemon.ready(capabilities=names)
+
+
 @pytest.fixture(scope="session", name="sandbox")
 def make_sandbox(daemon):
     return daemon.ready()

@@ -78,18 +78,27 @@ def is_refused_to_all(attack: Attack, text: str) -> bool:
     return text.startswith("ENOSYS\n") or text.startswith("EACCES\n") and attack.name == "a counter of the processor"
 
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
-def test_it_fails_inside_and_succeeds_without_the_wall(daemon, sandbox, host, attack):
-    user = attack.user if daemon.has_users else "agent"  # who is the only one
+def assert_fails(daemon, sandbox, user, host, attack):
     ran = daemon.run(sandbox, PYTHON, "-c", PRELUDE + attack.program, json.dumps(host), user=user)
     told = ran.stdout.decode()
     assert ran.exec.result.exit_code == 1, f"{told}\n{ran.stderr.decode()}"
     assert told.strip() in attack.inside.split() + [attack.inside], ran.stderr.decode()
 
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+def test_it_fails_inside_and_succeeds_without_the_wall(daemon, sandbox, host, attack):
+    user = attack.user if daemon.has_users else "agent"  # who is the only one
+    assert_fails(daemon, sandbox, user, host, attack)
     status, text = run_without(attack, host)
     if is_refused_to_all(attack, text):
         pytest.skip("this kernel does not have what is asked of it: the attack shows nothing here")
     assert status == 0, text
+
+
+@pytest.mark.parametrize("daemon", ["root's", "a user's with subordinate ids"], indirect=True)
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+def test_it_fails_with_every_capability_that_can_be_had(daemon, capable, host, attack):
+    assert_fails(daemon, capable, "root", host, attack)
 
 
 def test_no_attack_is_there_twice():

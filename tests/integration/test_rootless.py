@@ -71,6 +71,17 @@ def test_agent_is_at_home(daemon, sandbox):
     assert told == ["1000", "1000", "1000", "1000", "1000", root]
 
 
+@pytest.mark.rules("PROF-009")
+def test_root_has_capabilities_where_there_is_one(daemon):
+    if not daemon.has_ranges:
+        with refused("FEATURE_UNSUPPORTED"):
+            daemon.create(capabilities=["CHOWN"])
+        return
+    capable = daemon.ready(capabilities=["CHOWN"])
+    assert daemon.shell(capable, "f=$(mktemp) && chown 1234 $f && stat -c %u $f", user="root") == "1234\n"
+    daemon.remove(capable)
+
+
 def test_root_has_nothing_of_the_host(with_ranges, sandbox):
     assert with_ranges.shell(sandbox, "id -u; id -G; touch /etc/x /x && echo made", user="root") == "0\n0\nmade\n"
     capabilities = with_ranges.shell(sandbox, "grep Cap /proc/self/status", user="root").split()[1::2]

@@ -564,7 +564,12 @@ type SandboxSpec struct {
 	// A snapshot to start from, by name; excludes `image`. Empty: none.
 	Snapshot string `protobuf:"bytes,24,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
 	// What happens when it was idle for `idle_ttl`. Unspecified: STOP. Can be updated.
-	IdleAction    IdleAction `protobuf:"varint,25,opt,name=idle_action,json=idleAction,proto3,enum=hutch.v1.IdleAction" json:"idle_action,omitempty"`
+	IdleAction IdleAction `protobuf:"varint,25,opt,name=idle_action,json=idleAction,proto3,enum=hutch.v1.IdleAction" json:"idle_action,omitempty"`
+	// Capabilities that root's processes have inside, within the sandbox's own namespaces; all others have none. Of CHOWN,
+	// DAC_OVERRIDE, FOWNER, FSETID, NET_BIND_SERVICE, SETGID and SETUID, each also with "CAP_" before it; no doubles.
+	// Excludes the profile "strict". FAILED_PRECONDITION (FEATURE_UNSUPPORTED) where the operator does not allow it, or
+	// there is no root inside. spec/behavior.md section 17.
+	Capabilities  []string `protobuf:"bytes,26,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -772,6 +777,13 @@ func (x *SandboxSpec) GetIdleAction() IdleAction {
 		return x.IdleAction
 	}
 	return IdleAction_IDLE_ACTION_UNSPECIFIED
+}
+
+func (x *SandboxSpec) GetCapabilities() []string {
+	if x != nil {
+		return x.Capabilities
+	}
+	return nil
 }
 
 // A folder or file of the host, seen inside the sandbox.
@@ -3638,7 +3650,7 @@ const file_hutch_v1_sandbox_proto_rawDesc = "" +
 	"\n" +
 	"companions\x18\x10 \x03(\v2\x19.hutch.v1.CompanionStatusR\n" +
 	"companions\x12!\n" +
-	"\factive_execs\x18\x11 \x01(\rR\vactiveExecs\"\x87\t\n" +
+	"\factive_execs\x18\x11 \x01(\rR\vactiveExecs\"\xab\t\n" +
 	"\vSandboxSpec\x12\x14\n" +
 	"\x05image\x18\x01 \x01(\tR\x05image\x12\x18\n" +
 	"\acommand\x18\x02 \x03(\tR\acommand\x120\n" +
@@ -3668,7 +3680,8 @@ const file_hutch_v1_sandbox_proto_rawDesc = "" +
 	"\aruntime\x18\x17 \x01(\tR\aruntime\x12\x1a\n" +
 	"\bsnapshot\x18\x18 \x01(\tR\bsnapshot\x125\n" +
 	"\vidle_action\x18\x19 \x01(\x0e2\x14.hutch.v1.IdleActionR\n" +
-	"idleAction\x1a6\n" +
+	"idleAction\x12\"\n" +
+	"\fcapabilities\x18\x1a \x03(\tR\fcapabilities\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +

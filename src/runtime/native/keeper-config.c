@@ -158,6 +158,7 @@ void keeper_config_encode(const NativeRuntime *runtime, const char *id, const Ru
         config.n_copies = files.n_copies;
         config.copies = files.copies;
         config.limits = &told;
+        config.capabilities = spec->spec->capabilities;
         config.workspace = spec->spec->workspace;
         config.start_timeout = &timeout;
         config.seccomp_filter.data = runtime->seccomp_filter;

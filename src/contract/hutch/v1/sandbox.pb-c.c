@@ -2456,7 +2456,7 @@ const ProtobufCMessageDescriptor hutch__v1__sandbox_spec__labels_entry__descript
   (ProtobufCMessageInit) hutch__v1__sandbox_spec__labels_entry__init,
   NULL,NULL,NULL    /* reserved[123] */
 };
-static const ProtobufCFieldDescriptor hutch__v1__sandbox_spec__field_descriptors[25] =
+static const ProtobufCFieldDescriptor hutch__v1__sandbox_spec__field_descriptors[26] =
 {
   {
     "image",
@@ -2758,8 +2758,21 @@ static const ProtobufCFieldDescriptor hutch__v1__sandbox_spec__field_descriptors
     0,             /* flags */
     0,NULL,NULL    /* reserved1,reserved2, etc */
   },
+  {
+    "capabilities",
+    26,
+    PROTOBUF_C_LABEL_REPEATED,
+    PROTOBUF_C_TYPE_STRING,
+    offsetof(Hutch__V1__SandboxSpec, n_capabilities),
+    offsetof(Hutch__V1__SandboxSpec, capabilities),
+    NULL,
+    &protobuf_c_empty_string,
+    0,             /* flags */
+    0,NULL,NULL    /* reserved1,reserved2, etc */
+  },
 };
 static const unsigned hutch__v1__sandbox_spec__field_indices_by_name[] = {
+  25,   /* field[25] = capabilities */
   1,   /* field[1] = command */
   9,   /* field[9] = companions */
   7,   /* field[7] = copies */
@@ -2789,7 +2802,7 @@ static const unsigned hutch__v1__sandbox_spec__field_indices_by_name[] = {
 static const ProtobufCIntRange hutch__v1__sandbox_spec__number_ranges[1 + 1] =
 {
   { 1, 0 },
-  { 0, 25 }
+  { 0, 26 }
 };
 const ProtobufCMessageDescriptor hutch__v1__sandbox_spec__descriptor =
 {
@@ -2799,7 +2812,7 @@ const ProtobufCMessageDescriptor hutch__v1__sandbox_spec__descriptor =
   "Hutch__V1__SandboxSpec",
   "hutch.v1",
   sizeof(Hutch__V1__SandboxSpec),
-  25,
+  26,
   hutch__v1__sandbox_spec__field_descriptors,
   hutch__v1__sandbox_spec__field_indices_by_name,
   1,  hutch__v1__sandbox_spec__number_ranges,

@@ -414,10 +414,18 @@ struct  Hutch__V1__SandboxSpec
    * What happens when it was idle for `idle_ttl`. Unspecified: STOP. Can be updated.
    */
   Hutch__V1__IdleAction idle_action;
+  /*
+   * Capabilities that root's processes have inside, within the sandbox's own namespaces; all others have none. Of CHOWN,
+   * DAC_OVERRIDE, FOWNER, FSETID, NET_BIND_SERVICE, SETGID and SETUID, each also with "CAP_" before it; no doubles.
+   * Excludes the profile "strict". FAILED_PRECONDITION (FEATURE_UNSUPPORTED) where the operator does not allow it, or
+   * there is no root inside. spec/behavior.md section 17.
+   */
+  size_t n_capabilities;
+  char **capabilities;
 };
 #define HUTCH__V1__SANDBOX_SPEC__INIT \
  { PROTOBUF_C_MESSAGE_INIT (&hutch__v1__sandbox_spec__descriptor) \
-    , (char *)protobuf_c_empty_string, 0,NULL, 0,NULL, 0,NULL, (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string, 0,NULL, 0,NULL, 0,NULL, 0,NULL, 0,NULL, NULL, NULL, NULL, NULL, HUTCH__V1__LIFETIME_ACTION__LIFETIME_ACTION_UNSPECIFIED, NULL, 0,NULL, 0,NULL, NULL, 0,NULL, (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string, HUTCH__V1__IDLE_ACTION__IDLE_ACTION_UNSPECIFIED }
+    , (char *)protobuf_c_empty_string, 0,NULL, 0,NULL, 0,NULL, (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string, 0,NULL, 0,NULL, 0,NULL, 0,NULL, 0,NULL, NULL, NULL, NULL, NULL, HUTCH__V1__LIFETIME_ACTION__LIFETIME_ACTION_UNSPECIFIED, NULL, 0,NULL, 0,NULL, NULL, 0,NULL, (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string, HUTCH__V1__IDLE_ACTION__IDLE_ACTION_UNSPECIFIED, 0,NULL }
 
 
 /*

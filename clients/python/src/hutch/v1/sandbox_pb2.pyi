@@ -345,6 +345,7 @@ class SandboxSpec(_message.Message):
     RUNTIME_FIELD_NUMBER: _builtins.int
     SNAPSHOT_FIELD_NUMBER: _builtins.int
     IDLE_ACTION_FIELD_NUMBER: _builtins.int
+    CAPABILITIES_FIELD_NUMBER: _builtins.int
     image: _builtins.str
     """The image: "host" (a read-only view of this machine's system folders), or the name, name:tag or digest of an image
     that the daemon has. Empty: "host", or the operator's default. At most 512 bytes.
@@ -451,6 +452,14 @@ class SandboxSpec(_message.Message):
     def providers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Providers to attach, by name. At most 32."""
 
+    @_builtins.property
+    def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Capabilities that root's processes have inside, within the sandbox's own namespaces; all others have none. Of CHOWN,
+        DAC_OVERRIDE, FOWNER, FSETID, NET_BIND_SERVICE, SETGID and SETUID, each also with "CAP_" before it; no doubles.
+        Excludes the profile "strict". FAILED_PRECONDITION (FEATURE_UNSUPPORTED) where the operator does not allow it, or
+        there is no root inside. spec/behavior.md section 17.
+        """
+
     def __init__(
         self,
         *,
@@ -479,10 +488,11 @@ class SandboxSpec(_message.Message):
         runtime: _builtins.str = ...,
         snapshot: _builtins.str = ...,
         idle_action: Global___IdleAction.ValueType = ...,
+        capabilities: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["gpus", b"gpus", "idle_ttl", b"idle_ttl", "limits", b"limits", "max_lifetime", b"max_lifetime", "policy", b"policy", "workspace", b"workspace"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "companions", b"companions", "copies", b"copies", "egress", b"egress", "env", b"env", "gpus", b"gpus", "idle_action", b"idle_action", "idle_ttl", b"idle_ttl", "image", b"image", "labels", b"labels", "lifetime_action", b"lifetime_action", "limits", b"limits", "max_lifetime", b"max_lifetime", "mounts", b"mounts", "policy", b"policy", "ports", b"ports", "profile", b"profile", "providers", b"providers", "runtime", b"runtime", "secrets", b"secrets", "snapshot", b"snapshot", "tools", b"tools", "user", b"user", "working_directory", b"working_directory", "workspace", b"workspace"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "command", b"command", "companions", b"companions", "copies", b"copies", "egress", b"egress", "env", b"env", "gpus", b"gpus", "idle_action", b"idle_action", "idle_ttl", b"idle_ttl", "image", b"image", "labels", b"labels", "lifetime_action", b"lifetime_action", "limits", b"limits", "max_lifetime", b"max_lifetime", "mounts", b"mounts", "policy", b"policy", "ports", b"ports", "profile", b"profile", "providers", b"providers", "runtime", b"runtime", "secrets", b"secrets", "snapshot", b"snapshot", "tools", b"tools", "user", b"user", "working_directory", b"working_directory", "workspace", b"workspace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

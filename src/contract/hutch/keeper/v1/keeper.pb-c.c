@@ -1628,7 +1628,7 @@ void   hutch__keeper__v1__connect_response__free_unpacked
   assert(message->base.descriptor == &hutch__keeper__v1__connect_response__descriptor);
   protobuf_c_message_free_unpacked ((ProtobufCMessage*)message, allocator);
 }
-static const ProtobufCFieldDescriptor hutch__keeper__v1__keeper_config__field_descriptors[16] =
+static const ProtobufCFieldDescriptor hutch__keeper__v1__keeper_config__field_descriptors[17] =
 {
   {
     "sandbox_id",
@@ -1822,8 +1822,21 @@ static const ProtobufCFieldDescriptor hutch__keeper__v1__keeper_config__field_de
     0,             /* flags */
     0,NULL,NULL    /* reserved1,reserved2, etc */
   },
+  {
+    "capabilities",
+    18,
+    PROTOBUF_C_LABEL_NONE,
+    PROTOBUF_C_TYPE_UINT64,
+    0,   /* quantifier_offset */
+    offsetof(Hutch__Keeper__V1__KeeperConfig, capabilities),
+    NULL,
+    NULL,
+    0,             /* flags */
+    0,NULL,NULL    /* reserved1,reserved2, etc */
+  },
 };
 static const unsigned hutch__keeper__v1__keeper_config__field_indices_by_name[] = {
+  16,   /* field[16] = capabilities */
   3,   /* field[3] = cgroup */
   11,   /* field[11] = controllers */
   15,   /* field[15] = copies */
@@ -1845,7 +1858,7 @@ static const ProtobufCIntRange hutch__keeper__v1__keeper_config__number_ranges[2
 {
   { 1, 0 },
   { 15, 13 },
-  { 0, 16 }
+  { 0, 17 }
 };
 const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_config__descriptor =
 {
@@ -1855,7 +1868,7 @@ const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_config__descriptor =
   "Hutch__Keeper__V1__KeeperConfig",
   "hutch.keeper.v1",
   sizeof(Hutch__Keeper__V1__KeeperConfig),
-  16,
+  17,
   hutch__keeper__v1__keeper_config__field_descriptors,
   hutch__keeper__v1__keeper_config__field_indices_by_name,
   2,  hutch__keeper__v1__keeper_config__number_ranges,

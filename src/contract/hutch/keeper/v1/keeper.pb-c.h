@@ -201,10 +201,14 @@ struct  Hutch__Keeper__V1__KeeperConfig
    */
   size_t n_copies;
   Hutch__Keeper__V1__KeeperCopy **copies;
+  /*
+   * Capabilities of root's processes inside, a bit for each of the kernel's numbers.
+   */
+  uint64_t capabilities;
 };
 #define HUTCH__KEEPER__V1__KEEPER_CONFIG__INIT \
  { PROTOBUF_C_MESSAGE_INIT (&hutch__keeper__v1__keeper_config__descriptor) \
-    , (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string, 0,NULL, (char *)protobuf_c_empty_string, 0,NULL, 0, 0, NULL, (char *)protobuf_c_empty_string, NULL, {0,NULL}, NULL, {0,NULL}, NULL, 0, 0,NULL }
+    , (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string, 0,NULL, (char *)protobuf_c_empty_string, 0,NULL, 0, 0, NULL, (char *)protobuf_c_empty_string, NULL, {0,NULL}, NULL, {0,NULL}, NULL, 0, 0,NULL, 0 }
 
 
 /*
