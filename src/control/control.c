@@ -199,6 +199,11 @@ static void exec_roll_back(Exec *exec) {
         exec_count(exec, 1);
         exec->cancel_asked = false;
         exec_update_follow(exec);
+
+        /* Who it was bound to has gone, and the cancel for that was taken back. */
+        if (exec->record.bound && exec_is_active(exec) && exec->record.cancel_time == 0 && exec->n_holds == 0 &&
+            exec->claim_deadline == 0)
+                exec_await_claim(exec, RETRY_PAUSE);
 }
 
 void sandbox_retry(Sandbox *sandbox) {

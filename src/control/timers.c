@@ -225,8 +225,10 @@ static void time_passed(Sandbox *sandbox, uint64_t now) {
                 end_unclaimed(sandbox, now);
         if (sandbox->lifetime_deadline <= now)
                 end_lifetime(sandbox);
+        /* A commit that failed has put these back, whoever came or went meanwhile. */
+        sandbox_update_idle(sandbox);
         if (sandbox->n_file_calls > 0)
-                sandbox->idle_deadline = UINT64_MAX; /* it was put back by a commit that failed */
+                sandbox->idle_deadline = UINT64_MAX;
         if (sandbox->idle_deadline <= now)
                 end_idle(sandbox);
         sandbox_arm(sandbox);

@@ -227,6 +227,66 @@ static void attachments_survive_what_is_taken_back(void **state) {
         fixture_break_store(f, false);
 }
 
+static Attachment *attach(Fixture *f, const char *sandbox_id, const char *exec_id) {
+        static const AttachmentEvents attachment_events = { ignore, ignore, ignore, NULL };
+        const OutputPosition none = {};
+        Attachment *attachment = NULL;
+
+        assert_int_equal(control_attach(f->control, &alice, sandbox_id, exec_id, true, none, none, &attachment_events,
+                                        NULL, &attachment, NULL),
+                         0);
+        return attachment;
+}
+
+/* Its caller has gone, and will not ask again. */
+static void a_bound_exec_is_cancelled_once_the_store_works(void **state) {
+        Fixture *f = *state;
+        _cleanup_(exec_spec_unrefp) ExecSpec *spec = fixture_exec_spec("true");
+        RequestKey key = { .method = "C" };
+        Attachment *attachment;
+        ExecView view;
+
+        create(f, "sb-bound", "");
+        assert_int_equal(control_create_exec(f->control, &alice, &key, "sb-bound", "exec", spec, true, &view, NULL), 0);
+        attachment = attach(f, "sb-bound", "exec");
+        attachment_hold(attachment);
+        fixture_turn(f);
+        assert_exec_state(f, "sb-bound", "exec", "RUNNING");
+
+        fixture_break_store(f, true);
+        assert_true(attachment_release(attachment, &alice));
+        (void) attachment_free(attachment);
+        control_commit(f->control);
+        assert_false(fake_exec(f, "sb-bound", "exec")->cancelled);
+        fixture_break_store(f, false);
+        fixture_wait(f, 1300);
+        assert_true(fake_exec(f, "sb-bound", "exec")->cancelled);
+}
+
+static void whoever_comes_or_goes_while_the_store_fails_counts(void **state) {
+        Fixture *f = *state;
+        Attachment *attachment;
+
+        create(f, "sb-used", "idle=1500");
+        create_exec(f, "sb-used", "exec", "true");
+        fake_end_exec(f, "sb-used", "exec", (RuntimeExecEnd){ .end_time = 1 });
+        fixture_turn(f);
+
+        fixture_break_store(f, true);
+        attachment = attach(f, "sb-used", "exec");
+        control_commit(f->control);
+        fixture_break_store(f, false);
+        fixture_wait(f, 3000);
+        assert_state(f, "sb-used", "READY");
+
+        fixture_break_store(f, true);
+        (void) attachment_free(attachment);
+        control_commit(f->control);
+        fixture_break_store(f, false);
+        fixture_wait(f, 3000);
+        assert_state(f, "sb-used", "STOPPED");
+}
+
 #define test(name) cmocka_unit_test_setup_teardown(name, fixture_set_up, fixture_tear_down)
 
 int main(void) {
@@ -239,6 +299,8 @@ int main(void) {
                 test(a_stop_and_a_removal_are_done_again),
                 test(an_idle_stop_is_tried_again_without_haste),
                 test(attachments_survive_what_is_taken_back),
+                test(a_bound_exec_is_cancelled_once_the_store_works),
+                test(whoever_comes_or_goes_while_the_store_fails_counts),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
