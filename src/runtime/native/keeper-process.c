@@ -99,11 +99,8 @@ int keeper_process_spawn(uv_loop_t *loop, KeeperProgram *program, int folder, co
         _cleanup_close_ int config_fd = make_sealed(start->config, start->config_len), log_fd = -1, socket_fd = -1;
         _cleanup_free_ int *descriptors = new0(int, 2 + start->sources->n);
         static char name[] = "hutch-keeper";
-        const char *path;
-        int r = keeper_program_load(program, &path, err);
+        int r;
 
-        if (r < 0)
-                return r;
         if (config_fd < 0)
                 return fail(err, config_fd, "configuration");
         log_fd = open_log(folder);
@@ -118,15 +115,14 @@ int keeper_process_spawn(uv_loop_t *loop, KeeperProgram *program, int folder, co
         descriptors[1] = socket_fd;
         for (size_t i = 0; i < start->sources->n; i++)
                 descriptors[2 + i] = start->sources->list[i].source.fd;
-        r = child_process_spawn(loop,
-                                &(ChildOptions){
-                                        .program = path,
-                                        .argv = (char *const[]){ name, NULL },
-                                        .standard_error = log_fd,
-                                        .descriptors = descriptors,
-                                        .n_descriptors = 2 + start->sources->n,
-                                },
-                                ended, user, ret_keeper, err);
+        r = keeper_program_spawn(program, loop,
+                                 &(ChildOptions){
+                                         .argv = (char *const[]){ name, NULL },
+                                         .standard_error = log_fd,
+                                         .descriptors = descriptors,
+                                         .n_descriptors = 2 + start->sources->n,
+                                 },
+                                 ended, user, ret_keeper, err);
         if (r == 0)
                 FAILPOINT("native.start.spawned");
         return r;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What lives here: the sealed copy of hutch-keeper. What does not: starting it (child-process.c). */
+/* What lives here: the sealed copy of hutch-keeper. What does not: how processes are started (child-process.c). */
 
 #include "runtime/native/keeper-program.h"
 
@@ -13,9 +13,9 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "model/reason.h"
-#include "runtime/native/child-process.h"
 
 #define COPY_SIZE ((size_t) 16 << 20) /* at once */
 
@@ -59,62 +59,74 @@ static int make_executable_memfd(void) {
         return fd < 0 ? -errno : fd;
 }
 
-/* Copies @from, where nobody can change it any more. */
-static int copy_sealed(int from, int *ret_copy) {
-        _cleanup_close_ int fd = make_executable_memfd(), copy = -1;
+/* Makes a copy of @from, where nobody can change it any more, the one that is executed. */
+static int copy_sealed(KeeperProgram *program, int from) {
+        _cleanup_close_ int fd = make_executable_memfd();
+        off_t offset = 0;
         ssize_t n;
+        int copy;
 
         if (fd < 0)
                 return fd;
-        while ((n = sendfile(fd, from, NULL, COPY_SIZE)) > 0)
+        while ((n = sendfile(fd, from, &offset, COPY_SIZE)) > 0)
                 ;
         if (n < 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) < 0)
                 return -errno;
-        /* Neither can anybody make it what cannot be executed. Kernels before 6.3 do not know of that. */
+        /* Neither can anybody make it what cannot be executed. Kernels before 6.3 do not know of that: see
+         * keeper_program_spawn(). */
         if (fcntl(fd, F_ADD_SEALS, F_SEAL_EXEC | F_SEAL_SEAL) < 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL) < 0)
                 return -errno;
         copy = fcntl(fd, F_DUPFD_CLOEXEC, CHILD_FREE_DESCRIPTOR);
         if (copy < 0)
                 return -errno;
 
-        *ret_copy = TAKE_FD(copy);
+        fd_close(program->copy);
+        program->copy = copy;
+        (void) snprintf(program->copy_path, sizeof(program->copy_path), "/proc/self/fd/%d", copy);
         return 0;
 }
 
-static int load(KeeperProgram *program, const char **ret_path) {
+static int load(KeeperProgram *program) {
         _cleanup_close_ int from = open(program->path, O_RDONLY | O_CLOEXEC);
         char head[2] = "";
-        int r;
 
         if (from < 0 || access(program->path, X_OK) < 0)
                 return -errno;
         if (pread(from, head, sizeof(head), 0) < 0)
                 return -errno;
-        if (memcmp(head, "#!", sizeof(head)) == 0) {
-                *ret_path = program->path;
-                return 0;
-        }
-
-        r = copy_sealed(from, &program->copy);
-        if (r < 0)
-                return r;
-        (void) snprintf(program->copy_path, sizeof(program->copy_path), "/proc/self/fd/%d", program->copy);
-        *ret_path = program->copy_path;
-        return 0;
+        return memcmp(head, "#!", sizeof(head)) == 0 ? 0 : copy_sealed(program, from);
 }
 
-int keeper_program_load(KeeperProgram *program, const char **ret_path, HutchError *err) {
-        int r;
+int keeper_program_load(KeeperProgram *program, HutchError *err) {
+        int r = program->copy >= 0 ? 0 : load(program);
 
-        if (program->copy >= 0) {
-                *ret_path = program->copy_path;
-                return 0;
-        }
-
-        r = load(program, ret_path);
         if (r < 0)
                 return reason_set(err, r, REASON_RUNTIME_UNAVAILABLE,
                                   "'%s' cannot be run (%s): install it there, or set native.keeper", program->path,
                                   strerror(-r));
         return 0;
+}
+
+static int spawn(const KeeperProgram *program, uv_loop_t *loop, ChildOptions options, ChildEnded ended, void *user,
+                 ChildProcess **ret_child, HutchError *err) {
+        options.program = program->copy >= 0 ? program->copy_path : program->path;
+        return child_process_spawn(loop, &options, ended, user, ret_child, err);
+}
+
+int keeper_program_spawn(KeeperProgram *program, uv_loop_t *loop, const ChildOptions *options, ChildEnded ended,
+                         void *user, ChildProcess **ret_child, HutchError *err) {
+        int r = keeper_program_load(program, err);
+
+        if (r < 0)
+                return r;
+        r = spawn(program, loop, *options, ended, user, ret_child, err);
+        if (r != -EACCES || program->copy < 0 || copy_sealed(program, program->copy) < 0)
+                return r;
+
+        /* Somebody inside, who is the daemon's user to the host, had made the copy what cannot be executed. Nobody has
+         * got hold of the new one yet. */
+        log_warning("a sandbox has spoiled the copy of hutch-keeper: another takes its place");
+        if (err)
+                error_clear(err);
+        return spawn(program, loop, *options, ended, user, ret_child, err);
 }

@@ -2,14 +2,14 @@
 #pragma once
 
 #include "base/error.h"
+#include "runtime/native/child-process.h"
 
 /* The program hutch-keeper, as it was when it was first needed: all keepers are started from a copy in memory that
  * nobody can change. So none of them leads, by its /proc/PID/exe, to the file on the host, and an upgrade of that file
  * mixes no versions: the next daemon takes the new one.
  *
  *         program = keeper_program_new("/usr/libexec/hutch/hutch-keeper");
- *         r = keeper_program_load(program, &path, &err);
- *         … executes path, as long as program is there
+ *         r = keeper_program_spawn(program, loop, &(ChildOptions){ .argv = argv, … }, on_ended, user, &child, &err);
  *         keeper_program_free(program); */
 
 typedef struct KeeperProgram KeeperProgram;
@@ -20,6 +20,9 @@ KeeperProgram *keeper_program_new(const char *path) __attribute__((nonnull, retu
 /* Takes NULL. Returns NULL. */
 KeeperProgram *keeper_program_free(KeeperProgram *program);
 
-/* Copies the program unless that was done. @ret_path, borrowed, is what this process and its children can execute. A
- * script is not copied: its interpreter would have to find it, too. */
-int keeper_program_load(KeeperProgram *program, const char **ret_path, HutchError *err) __attribute__((nonnull(1, 2)));
+/* Copies the program unless that was done. A script is not copied: its interpreter would have to find it, too. */
+int keeper_program_load(KeeperProgram *program, HutchError *err) __attribute__((nonnull(1)));
+
+/* Starts it, as child_process_spawn() does; the program of @options is not read. */
+int keeper_program_spawn(KeeperProgram *program, uv_loop_t *loop, const ChildOptions *options, ChildEnded ended,
+                         void *user, ChildProcess **ret_child, HutchError *err) __attribute__((nonnull(1, 2, 3, 4, 6)));

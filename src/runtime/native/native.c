@@ -67,10 +67,9 @@ static int check_user_namespaces(NativeRuntime *runtime, HutchError *err) {
 
 static int check(Runtime *base, HutchError *err) {
         NativeRuntime *runtime = (NativeRuntime *) base;
-        const char *program;
         int r;
 
-        r = keeper_program_load(runtime->keeper_program, &program, err);
+        r = keeper_program_load(runtime->keeper_program, err);
         if (r < 0)
                 return r;
         if (access("/proc/self/ns/user", F_OK) < 0)
@@ -376,7 +375,6 @@ static int open_folders(NativeRuntime *runtime, const NativeOptions *options, Hu
 int native_runtime_new(uv_loop_t *loop, ChannelHub *hub, const NativeOptions *options, Runtime **ret_runtime,
                        HutchError *err) {
         NativeRuntime *runtime = new0(NativeRuntime, 1);
-        const char *program;
         int r;
 
         *runtime = (NativeRuntime){
@@ -413,7 +411,7 @@ int native_runtime_new(uv_loop_t *loop, ChannelHub *hub, const NativeOptions *op
         }
 
         /* That it is not there is told by check(), and it may come to be. */
-        (void) keeper_program_load(runtime->keeper_program, &program, NULL);
+        (void) keeper_program_load(runtime->keeper_program, NULL);
         make_cgroup_parent(runtime, options);
         find_controllers(runtime, options);
         find_disk_quota(runtime, options->instance_id);

@@ -126,7 +126,6 @@ static void start(Job *job) {
         _cleanup_free_ char *path = NULL, *uids = ids ? id_ranges_format(&ids->uids) : NULL,
                             *gids = ids ? id_ranges_format(&ids->gids) : NULL;
         char *argv[8] = { name, verb };
-        const char *program;
         int r;
 
         if (asprintf(&path, "%s/%s", job->remover->path, job->name) < 0)
@@ -138,15 +137,9 @@ static void start(Job *job) {
                 argv[5] = uids;
                 argv[6] = gids;
         }
-        r = keeper_program_load(job->remover->program, &program, &err);
-        if (r == 0)
-                r = child_process_spawn(job->remover->loop,
-                                        &(ChildOptions){
-                                                .program = program,
-                                                .argv = argv,
-                                                .standard_error = -1,
-                                        },
-                                        on_ended, job, &job->child, &err);
+        r = keeper_program_spawn(job->remover->program, job->remover->loop,
+                                 &(ChildOptions){ .argv = argv, .standard_error = -1 }, on_ended, job, &job->child,
+                                 &err);
         if (r < 0)
                 postpone(job, error_message(&err));
         else
