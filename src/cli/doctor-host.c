@@ -125,8 +125,14 @@ static void examine_filters(Findings *findings) {
         else
                 findings_add(findings, "seccomp", VERDICT_BAD, "boot a kernel with CONFIG_SECCOMP_FILTER",
                              "system calls cannot be filtered");
-        if (abi >= 1)
+        if (abi >= 6)
                 findings_add(findings, "landlock", VERDICT_OK, NULL, "ABI %ld", abi);
+        else if (abi >= 2)
+                findings_add(findings, "landlock", VERDICT_OK, "boot Linux 6.12 or later to have all of it",
+                             "ABI %ld: around files%s, not around processes and abstract sockets", abi,
+                             abi < 3 ? " (which can be cut off)" : "");
+        else if (abi == 1)
+                findings_add(findings, "landlock", VERDICT_WARNING, "boot Linux 5.19 or later", "ABI 1: not used");
         else
                 findings_add(findings, "landlock", VERDICT_WARNING,
                              "boot with lsm=landlock,… in the kernel's arguments", "it is not there");

@@ -4,8 +4,8 @@
 #include <stddef.h>
 
 /* Landlock: a wall of the kernel's around files, behind which also signals and abstract sockets reach only those that
- * are behind it too. It is a second one: whoever has come around namespaces and users, say by a descriptor that leads
- * out of the sandbox, still gets at nothing.
+ * are behind it too (from Linux 6.12 on). It is a second one: whoever has come around namespaces and users, say by a
+ * descriptor that leads out of the sandbox, still gets at nothing.
  *
  * Irrevocable, for the calling process and what it starts, all of which are behind one and the same wall: they can
  * signal and trace each other, as far as their users may. */

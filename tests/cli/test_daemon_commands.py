@@ -152,6 +152,13 @@ def test_doctor_says_how_disk_limits_are_kept_and_how_to_have_quotas(hutch, daem
         assert "mkfs.ext4 -O quota,project" in found["mend"] and "prjquota" in found["mend"]
 
 
+def test_doctor_says_what_there_is_of_landlock(hutch, daemon):
+    [found] = [one for one in json.loads(hutch("doctor", "-o", "json").out) if one["check"] == "landlock"]
+    features = daemon.info().runtimes[0].features
+    assert (found["is"] == "ok") == ("landlock" in features)
+    assert (found["mend"] == "") == ("landlock-scopes" in features)
+
+
 def test_doctor_says_what_is_bad_and_ends_with_1(tmp_path):
     hutch = Hutch(tmp_path / "no" / "s.sock", HUTCH_STATE="/proc/nowhere")
     ended = hutch("doctor", "-o", "json")

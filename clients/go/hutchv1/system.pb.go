@@ -505,8 +505,9 @@ type RuntimeInfo struct {
 	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
 	// What it can do beyond the least: "pause", "snapshot", "egress", "companions", "gpus", "udp-ports", "uid-ranges"
 	// (sandboxes have more than one user), "own-uid-ranges" (and share none of them), "landlock" (a second wall around
-	// files); and how it limits disk: "disk-quota" (writing fails) or "disk-accounting" (whoever writes is killed soon
-	// after).
+	// files), "landlock-truncate" (which also keeps them from being cut off), "landlock-scopes" (and is around processes
+	// and abstract sockets, too); and how it limits disk: "disk-quota" (writing fails) or "disk-accounting" (whoever
+	// writes is killed soon after).
 	Features []string `protobuf:"bytes,4,rep,name=features,proto3" json:"features,omitempty"`
 	// Fields of ResourceLimits that it cannot enforce on this host.
 	NotEnforced   []string `protobuf:"bytes,5,rep,name=not_enforced,json=notEnforced,proto3" json:"not_enforced,omitempty"`

@@ -118,11 +118,6 @@ static int list(Runtime *base, void (*callback)(const char *id, void *user), voi
         return 0;
 }
 
-/* Whether keepers find the Landlock that they take: of its second version. */
-static bool has_landlock(void) {
-        return syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION) >= 2;
-}
-
 static const RuntimeVerbs verbs = {
         .name = "native",
         .check = check,
@@ -336,6 +331,22 @@ static void find_disk_quota(NativeRuntime *runtime, const char *instance_id) {
                  LOG_STR("error", r == 0 ? NULL : strerror(-r)));
 }
 
+/* What there is of Landlock, as keepers take it: from its second version on, and all that the kernel knows. */
+static size_t tell_landlock(const char **features) {
+        long version = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
+        size_t n = 0;
+
+        if (version >= 2)
+                features[n++] = "landlock";
+        else
+                log_warning("this kernel has no Landlock: sandboxes have one wall less");
+        if (version >= 3)
+                features[n++] = "landlock-truncate";
+        if (version >= 6)
+                features[n++] = "landlock-scopes";
+        return n;
+}
+
 /* What there is beyond the least. */
 static void tell_features(NativeRuntime *runtime) {
         size_t n = 0;
@@ -346,10 +357,7 @@ static void tell_features(NativeRuntime *runtime) {
                 runtime->features[n++] = "uid-ranges";
         if (runtime->uid_ranges)
                 runtime->features[n++] = "own-uid-ranges";
-        if (has_landlock())
-                runtime->features[n++] = "landlock";
-        else
-                log_warning("this kernel has no Landlock: sandboxes have one wall less");
+        n += tell_landlock(runtime->features + n);
         runtime->features[n++] = runtime->disk_projects > 0 ? "disk-quota" : "disk-accounting";
 }
 

@@ -281,8 +281,9 @@ class RuntimeInfo(_message.Message):
     def features(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """What it can do beyond the least: "pause", "snapshot", "egress", "companions", "gpus", "udp-ports", "uid-ranges"
         (sandboxes have more than one user), "own-uid-ranges" (and share none of them), "landlock" (a second wall around
-        files); and how it limits disk: "disk-quota" (writing fails) or "disk-accounting" (whoever writes is killed soon
-        after).
+        files), "landlock-truncate" (which also keeps them from being cut off), "landlock-scopes" (and is around processes
+        and abstract sockets, too); and how it limits disk: "disk-quota" (writing fails) or "disk-accounting" (whoever
+        writes is killed soon after).
         """
 
     @_builtins.property
