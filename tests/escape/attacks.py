@@ -165,8 +165,8 @@ FILES = [
         HOST,
         """
 handle = ctypes.create_string_buffer(struct.pack("Ii", 128, 0) + bytes(128))
-call(303, -100, b"/usr", handle, ctypes.byref(ctypes.c_int()), 0)
-call(304, os.open("/usr", os.O_RDONLY), handle, 0)
+call(303, -100, b"/dev/shm", handle, ctypes.byref(ctypes.c_int()), 0)
+call(304, os.open("/dev/shm", os.O_RDONLY), handle, 0)
 """,
     ),
     attack(
@@ -191,7 +191,7 @@ with subprocess.Popen(["/usr/bin/passwd"], stdin=subprocess.DEVNULL, stdout=2) a
 """,
         "agent",
     ),
-    attack("a change to the host's programs", "EROFS", HOST, "opened('/usr/bin', os.O_WRONLY | os.O_TMPFILE)"),
+    attack("a change to the host's programs", "EROFS", HOST, "tempfile.TemporaryFile(dir='/usr/bin').close()"),
     attack("the host's passwords", "ENOENT", HOST, "opened('/etc/shadow')"),
     attack("a uid of the host", "EINVAL", HOST, "os.setuid(0x7ffffff0)"),
     attack("how cores are dumped", "EACCES EROFS", HOST, "opened('/proc/sys/kernel/core_pattern', os.O_WRONLY)"),
