@@ -48,6 +48,7 @@ static struct {
         FakeExec execs[EXECS_MAX];
         size_t n_execs;
         bool dropped;
+        Call *refused;
         int socket;
 } fake;
 
@@ -99,6 +100,18 @@ static void watch_exec(FakeExec *exec) {
         send_watch(&response);
 }
 
+static void watch_hit(const char *limit, const char *exec_id) {
+        Hutch__Keeper__V1__WatchKeeperResponse response = HUTCH__KEEPER__V1__WATCH_KEEPER_RESPONSE__INIT;
+        Hutch__Keeper__V1__KeeperLimitHit hit = HUTCH__KEEPER__V1__KEEPER_LIMIT_HIT__INIT;
+
+        hit.limit = (char *) limit;
+        hit.exec_id = (char *) exec_id;
+        hit.count = 1;
+        response.item_case = HUTCH__KEEPER__V1__WATCH_KEEPER_RESPONSE__ITEM_LIMIT_HIT;
+        response.limit_hit = &hit;
+        send_watch(&response);
+}
+
 static void on_watch_ended(Call *call, CallEnd how) {
         (void) how;
         if (fake.watch == call)
@@ -120,31 +133,6 @@ static void watch_keeper(Call *call, const uint8_t *message, size_t len, void *c
         response.synced = &synced;
         send_watch(&response);
         watch_exec(&nobodys);
-}
-
-static void describe(Call *call, const uint8_t *message, size_t len, void *context) {
-        Hutch__Keeper__V1__DescribeResponse response = HUTCH__KEEPER__V1__DESCRIBE_RESPONSE__INIT;
-        Hutch__Keeper__V1__KeeperFailure failure = HUTCH__KEEPER__V1__KEEPER_FAILURE__INIT;
-        Hutch__Keeper__V1__KeeperExec *list[EXECS_MAX];
-        static Told told[EXECS_MAX];
-
-        (void) message;
-        (void) len;
-        (void) context;
-        for (size_t i = 0; i < fake.n_execs; i++) {
-                tell(&told[i], &fake.execs[i]);
-                list[i] = &told[i].exec;
-        }
-        failure.error = ENOSPC;
-        failure.reason = (char *) "DISK_FULL";
-        failure.message = (char *) "there is no room";
-        response.protocol_version = 1;
-        response.sandbox_id = str_has_prefix(fake.sandbox_id, "fake-other") ? (char *) "other" : fake.sandbox_id;
-        response.state = fake.state;
-        response.failure = fake.state == STATE(FAILED) ? &failure : NULL;
-        response.execs = list;
-        response.n_execs = fake.n_execs;
-        call_reply_protobuf(call, &response.base);
 }
 
 static FakeExec *find(const char *id) {
@@ -180,6 +168,64 @@ static void on_drop(uv_timer_t *timer) {
         server_free(fake.server, on_dropped, NULL);
 }
 
+static void describe(Call *call, const uint8_t *message, size_t len, void *context) {
+        Hutch__Keeper__V1__DescribeResponse response = HUTCH__KEEPER__V1__DESCRIBE_RESPONSE__INIT;
+        Hutch__Keeper__V1__KeeperFailure failure = HUTCH__KEEPER__V1__KEEPER_FAILURE__INIT;
+        Hutch__Keeper__V1__KeeperExec *list[EXECS_MAX];
+        static Told told[EXECS_MAX];
+
+        (void) message;
+        (void) len;
+        (void) context;
+        for (size_t i = 0; i < fake.n_execs; i++) {
+                tell(&told[i], &fake.execs[i]);
+                list[i] = &told[i].exec;
+        }
+        failure.error = ENOSPC;
+        failure.reason = (char *) "DISK_FULL";
+        failure.message = (char *) "there is no room";
+        response.protocol_version = 1;
+        response.sandbox_id = str_has_prefix(fake.sandbox_id, "fake-other") ? (char *) "other" : fake.sandbox_id;
+        response.state = fake.state;
+        response.failure = fake.state == STATE(FAILED) ? &failure : NULL;
+        response.execs = list;
+        response.n_execs = fake.n_execs;
+        call_reply_protobuf(call, &response.base);
+        (void) fprintf(stderr, "describe\n");
+        if (str_has_prefix(fake.sandbox_id, "fake-flaps"))
+                (void) uv_timer_start(&fake.timer, on_drop, 1, 0);
+}
+
+static void on_turn(uv_timer_t *timer) {
+        (void) timer;
+        call_finish(fake.refused, STATUS_INVALID_ARGUMENT, "not this one");
+}
+
+static void on_revive(uv_timer_t *timer) {
+        FakeExec exec = { .id = "exec-revives-1" };
+
+        (void) timer;
+        watch_exec(&exec);
+}
+
+/* Refuses those that are to be, before or after the watch has told otherwise. */
+static bool refuse(Call *call, const char *id) {
+        FakeExec exec = { .id = "exec-turns-1" };
+
+        if (str_equal(id, exec.id)) {
+                watch_exec(&exec);
+                fake.refused = call;
+                (void) uv_timer_start(&fake.timer, on_turn, 20, 0);
+                return true;
+        }
+        if (!str_has_prefix(id, "exec-refused") && !str_equal(id, "exec-revives-1"))
+                return false;
+        if (str_equal(id, "exec-revives-1"))
+                (void) uv_timer_start(&fake.timer, on_revive, 20, 0);
+        call_finish(call, STATUS_INVALID_ARGUMENT, "not this one");
+        return true;
+}
+
 static void start_exec(Call *call, const uint8_t *message, size_t len, void *context) {
         Hutch__Keeper__V1__StartExecResponse response = HUTCH__KEEPER__V1__START_EXEC_RESPONSE__INIT;
         _cleanup_(protobuf_freep) ProtobufCMessage *unpacked =
@@ -191,15 +237,17 @@ static void start_exec(Call *call, const uint8_t *message, size_t len, void *con
         (void) context;
         if (str_has_prefix(id, "exec-kills"))
                 _exit(4);
-        if (str_has_prefix(id, "exec-refused")) {
-                call_finish(call, STATUS_INVALID_ARGUMENT, "not this one");
+        if (refuse(call, id))
                 return;
-        }
 
         if (!exec) {
                 exec = &fake.execs[fake.n_execs++];
                 *exec = (FakeExec){ .cause = CAUSE(EXITED) };
                 (void) snprintf(exec->id, sizeof(exec->id), "%s", id);
+        }
+        for (int i = 0; i < 1000 && str_has_prefix(id, "exec-hits"); i++) {
+                watch_hit("max_processes", "");
+                watch_hit("memory_bytes", id);
         }
         if (!str_has_prefix(id, "exec-runs") && !str_has_prefix(id, "exec-lingers")) {
                 exec->ended = true;

@@ -23,6 +23,7 @@
 #include "base/strings.h"
 #include "runtime/native/cgroup.h"
 #include "runtime/native/disk-weights.h"
+#include "runtime/native/limit-hits.h"
 
 #include "fake-keeper.h"
 #include "test.h"
@@ -517,6 +518,38 @@ static void a_broken_connection_is_mended_and_nothing_missed(void **state) {
         remove_sandbox(fixture, sandbox);
 }
 
+static void an_exec_ends_once_and_does_not_start_after_it(void **state) {
+        Fixture *fixture = *state;
+        RuntimeSandbox *sandbox = start_fake(fixture, "fake-plain-1");
+
+        start_exec(sandbox, "exec-turns-1", "", false);
+        expect(fixture, " exec_started:exec-turns-1 exec_ended:exec-turns-1");
+        assert_int_equal(fixture->end.cause, RUNTIME_END_EXITED);
+        assert_int_equal(WEXITSTATUS(fixture->end.wait_status), 255);
+        start_exec(sandbox, "exec-revives-1", "", false);
+        expect(fixture, " exec_ended:exec-revives-1");
+        assert_int_equal(fixture->end.cause, RUNTIME_END_NOT_STARTED);
+        run_for(fixture, 100 * NSEC_PER_MSEC);
+        assert_int_equal(count(fixture, "exec_started:exec-revives-1"), 0);
+        remove_sandbox(fixture, sandbox);
+}
+
+/* What is told is kept for as long as the sandbox is. */
+static void limits_that_are_hit_all_the_time_are_told_some_times(void **state) {
+        Fixture *fixture = *state;
+        RuntimeSandbox *sandbox = start_fake(fixture, "fake-plain-1");
+
+        start_exec(sandbox, "exec-hits-1", "", false);
+        expect(fixture, " exec_ended:exec-hits-1");
+        assert_int_equal(count(fixture, " limit_hit:max_processes"), LIMIT_HITS_AT_ONCE);
+        assert_int_equal(count(fixture, " limit_hit:memory_bytes"), 1);
+        start_exec(sandbox, "exec-hits-2", "", false);
+        expect(fixture, " exec_ended:exec-hits-2");
+        assert_int_equal(count(fixture, " limit_hit:max_processes"), LIMIT_HITS_AT_ONCE);
+        assert_int_equal(count(fixture, " limit_hit:memory_bytes"), 2);
+        remove_sandbox(fixture, sandbox);
+}
+
 static void on_input_writable(void *user) {
         (void) user;
 }
@@ -755,6 +788,31 @@ static void an_exec_of_nobodys_is_ended_after_a_broken_connection(void **state) 
         expect_keeper_says(fixture, "cancel exec-runs-1 0\nforget exec-runs-1\n");
         assert_int_equal(count(fixture, "exec_ended:exec-runs-1"), 0);
         remove_sandbox(fixture, first);
+}
+
+/* How often the keeper has said @what. */
+static unsigned count_said(const Fixture *fixture, const char *what) {
+        char path[512], line[256];
+        unsigned n = 0;
+        FILE *file;
+
+        snprintf(path, sizeof(path), "%s/sandboxes/fake-flaps-1/keeper.log", fixture->folder);
+        file = fopen(path, "re");
+        assert_non_null(file);
+        while (fgets(line, sizeof(line), file))
+                n += str_equal(line, what);
+        fclose(file);
+        return n;
+}
+
+static void a_keeper_that_breaks_connection_after_connection_is_asked_less_and_less(void **state) {
+        Fixture *fixture = *state;
+        RuntimeSandbox *sandbox = start_fake(fixture, "fake-flaps-1");
+
+        run_for(fixture, NSEC_PER_SEC);
+        assert_true(count_said(fixture, "describe\n") < 20);
+        assert_string_equal(told(fixture), " started");
+        remove_sandbox(fixture, sandbox);
 }
 
 static void a_keeper_that_dies_is_lost(void **state) {
@@ -1482,6 +1540,9 @@ int main(int argc, char *argv[]) {
                 FAKE(calls_that_are_freed_are_cancelled),
                 FAKE(an_exec_that_the_keeper_forgot_is_told_after_a_broken_connection),
                 FAKE(an_exec_of_nobodys_is_ended_after_a_broken_connection),
+                FAKE(an_exec_ends_once_and_does_not_start_after_it),
+                FAKE(limits_that_are_hit_all_the_time_are_told_some_times),
+                FAKE(a_keeper_that_breaks_connection_after_connection_is_asked_less_and_less),
                 FAKE(a_keeper_that_dies_is_lost),
                 FAKE(a_sandbox_is_recovered_with_its_execs),
                 FAKE(execs_that_were_not_listed_are_ended_and_forgotten),

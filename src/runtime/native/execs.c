@@ -35,6 +35,7 @@ struct NativeExec {
         bool missing;        /* in what the keeper has told of all */
         bool started, ended; /* it was told */
         uint64_t start_time; /* that was */
+        uint32_t limits_hit; /* and this: a bit for each limit */
 
         /* What is wanted of the keeper, in this order, until it has answered. */
         uint8_t *request; /* StartExec */
@@ -90,10 +91,15 @@ static void exec_reset(NativeExec *exec) {
         exec->request = (free(exec->request), NULL);
 }
 
-bool execs_has(const NativeSandbox *sandbox, const char *exec_id) {
-        const NativeExec *exec = find(sandbox, exec_id);
+bool execs_take_hit(NativeSandbox *sandbox, const char *exec_id, unsigned limit) {
+        NativeExec *exec = find(sandbox, exec_id);
+        uint32_t mark = UINT32_C(1) << limit;
 
-        return exec && exec->known;
+        if (!exec || !exec->known || exec->limits_hit & mark)
+                return false;
+
+        exec->limits_hit |= mark;
+        return true;
 }
 
 /* The folder of the sandbox, or a file in it. */
@@ -124,7 +130,7 @@ static void follow(NativeExec *exec) {
 static void tell_started(NativeExec *exec, uint64_t start_time) {
         NativeSandbox *sandbox = exec->sandbox;
 
-        if (exec->started || sandbox->freed)
+        if (exec->started || exec->ended || sandbox->freed)
                 return;
 
         exec->started = true;
@@ -146,11 +152,13 @@ static void tell_ended(NativeExec *exec, const RuntimeExecEnd *end) {
         sandbox->events->exec_ended(sandbox->user, exec->id, end);
 }
 
+/* One that was told to have started is not known to run any more: how it ended is not known either. */
 static void tell_not_started(NativeExec *exec, const HutchError *err) {
         tell_ended(exec, &(RuntimeExecEnd){
-                                 .cause = RUNTIME_END_NOT_STARTED,
+                                 .cause = exec->started ? RUNTIME_END_EXITED : RUNTIME_END_NOT_STARTED,
+                                 .wait_status = exec->started ? KEEPER_EXIT_UNKNOWN : 0,
                                  .end_time = clock_realtime_ns(),
-                                 .failure = err,
+                                 .failure = exec->started ? NULL : err,
                          });
 }
 
@@ -279,22 +287,21 @@ void execs_take(NativeSandbox *sandbox, const KeeperExec *told) {
                 take_stray(exec, told);
 }
 
-/* As execs_take(), in an answer that has all execs. */
-static void take_described(NativeSandbox *sandbox, const KeeperExec *told) {
+/* As execs_take(), in an answer that has all execs. Tells whether it is a new one, of nobody's. */
+static bool take_described(NativeSandbox *sandbox, const KeeperExec *told) {
         NativeExec *exec = find(sandbox, told->exec_id);
+        bool is_new = !exec || (!exec->known && !exec->stray);
 
-        if (!exec || (!exec->known && !exec->stray)) {
+        if (is_new) {
                 /* While the sandbox ends they end with it. */
                 if (sandbox->phase != PHASE_CONNECTING || id_check(told->exec_id, strlen(told->exec_id), NULL) < 0)
-                        return;
-                log_warning("keeper has an exec of nobody's; it is ended and forgotten",
-                            LOG_STR("sandbox", sandbox->id), LOG_STR("exec", told->exec_id),
-                            LOG_BOOL("running", !told->end));
+                        return false;
                 exec = get(sandbox, told->exec_id);
                 exec->stray = true;
         }
         exec->missing = false;
         execs_take(sandbox, told);
+        return is_new;
 }
 
 static NativeExec *find_missing(const NativeSandbox *sandbox) {
@@ -307,11 +314,15 @@ static NativeExec *find_missing(const NativeSandbox *sandbox) {
 
 void execs_take_all(NativeSandbox *sandbox, KeeperExec *const *told, size_t n_told) {
         NativeExec *exec, *next;
+        uint64_t n_strays = 0;
 
         for (exec = sandbox->execs; exec; exec = exec->next)
                 exec->missing = true;
         for (size_t i = 0; i < n_told && i < DESCRIBED_MAX; i++)
-                take_described(sandbox, told[i]);
+                n_strays += take_described(sandbox, told[i]);
+        if (n_strays > 0)
+                log_warning("keeper has execs of nobody's; they are ended and forgotten",
+                            LOG_STR("sandbox", sandbox->id), LOG_UINT("execs", n_strays));
 
         while (!sandbox->freed && (exec = find_missing(sandbox))) {
                 _cleanup_free_ char *id = NULL;

@@ -25,7 +25,8 @@ void execs_take(NativeSandbox *sandbox, const KeeperExec *told) __attribute__((n
  * know that is told. */
 void execs_take_all(NativeSandbox *sandbox, KeeperExec *const *told, size_t n_told) __attribute__((nonnull(1)));
 
-bool execs_has(const NativeSandbox *sandbox, const char *exec_id) __attribute__((nonnull));
+/* Whether it is one that is known here, and this is the first hit of that limit, a number below 32. */
+bool execs_take_hit(NativeSandbox *sandbox, const char *exec_id, unsigned limit) __attribute__((nonnull));
 
 /* The keeper can be asked: for everything that has not been answered. */
 void execs_sync(NativeSandbox *sandbox) __attribute__((nonnull));

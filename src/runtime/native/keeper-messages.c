@@ -17,7 +17,6 @@
 #define SECONDS_MAX (INT64_C(100) * 366 * 86400) /* no duration is longer */
 #define BYTES_MAX (UINT64_C(1) << 62)
 #define ERRNO_MAX 4095
-#define EXIT_UNKNOWN (255 << 8) /* as wait(2) would say it */
 
 uint64_t keeper_time(const Google__Protobuf__Timestamp *time, uint64_t now) {
         uint64_t at;
@@ -110,7 +109,7 @@ RuntimeExecEnd keeper_exec_end(const KeeperExec *exec, uint64_t now, HutchError 
         };
 
         if (!WIFEXITED(end.wait_status) && !WIFSIGNALED(end.wait_status))
-                end.wait_status = EXIT_UNKNOWN;
+                end.wait_status = KEEPER_EXIT_UNKNOWN;
         if (end.end_time < started)
                 end.end_time = started;
         if (end.cause == RUNTIME_END_NOT_STARTED) {

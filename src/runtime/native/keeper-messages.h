@@ -10,6 +10,8 @@
 /* Between the keeper protocol and the rest of the daemon. What keepers say is not believed: times lie in the past and
  * after the year 2000, counts are what can be, texts are UTF-8, reasons are those that exist. */
 
+#define KEEPER_EXIT_UNKNOWN (255 << 8) /* as wait(2) would say it */
+
 typedef Hutch__Keeper__V1__KeeperExec KeeperExec;
 typedef Hutch__Keeper__V1__KeeperFailure KeeperFailure;
 

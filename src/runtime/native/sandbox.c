@@ -239,7 +239,7 @@ static void set_running(NativeSandbox *sandbox) {
         bool tell = sandbox->goal == GOAL_START || sandbox->goal == GOAL_RECOVER;
 
         sandbox->phase = PHASE_RUNNING;
-        sandbox->pause_ms = 0;
+        sandbox->running_since = now_ms(sandbox);
         disarm(sandbox);
         error_clear(&sandbox->error);
         execs_sync(sandbox);
@@ -302,19 +302,8 @@ static void on_described(void *user, const Hutch__Keeper__V1__DescribeResponse *
                 settle(sandbox);
 }
 
-static bool is_limit(const char *name) {
-        static const char *const names[] = { "memory_bytes", "cpu_millis",  "max_processes", "max_open_files",
-                                             "disk_bytes",   "disk_inodes", "tmp_bytes" };
-
-        for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
-                if (str_equal(names[i], name))
-                        return true;
-        return false;
-}
-
 static void on_happened(void *user, const Hutch__Keeper__V1__WatchKeeperResponse *what) {
         NativeSandbox *sandbox = user;
-        const Hutch__Keeper__V1__KeeperLimitHit *hit;
 
         switch (what->item_case) {
         case HUTCH__KEEPER__V1__WATCH_KEEPER_RESPONSE__ITEM_STATE:
@@ -325,10 +314,7 @@ static void on_happened(void *user, const Hutch__Keeper__V1__WatchKeeperResponse
                 execs_take(sandbox, what->exec);
                 return;
         case HUTCH__KEEPER__V1__WATCH_KEEPER_RESPONSE__ITEM_LIMIT_HIT:
-                hit = what->limit_hit;
-                if (is_limit(hit->limit) && hit->count > 0 &&
-                    (*hit->exec_id == '\0' || execs_has(sandbox, hit->exec_id)))
-                        sandbox->events->limit_hit(sandbox->user, hit->limit, hit->count, hit->exec_id);
+                limit_hits_take(sandbox, what->limit_hit);
                 return;
         default:
                 return;
@@ -337,6 +323,7 @@ static void on_happened(void *user, const Hutch__Keeper__V1__WatchKeeperResponse
 
 static void on_broken(void *user, const HutchError *err) {
         NativeSandbox *sandbox = user;
+        uint64_t pause;
 
         log_debug("connection to keeper broken", LOG_STR("sandbox", sandbox->id), LOG_STR("error", error_message(err)));
         drop_client(sandbox);
@@ -345,9 +332,13 @@ static void on_broken(void *user, const HutchError *err) {
 
         switch (sandbox->phase) {
         case PHASE_RUNNING:
-                sandbox->deadline = now_ms(sandbox) + to_ms(sandbox->runtime->answer_timeout);
+                /* A keeper that breaks one connection after the other is not to keep the daemon busy. */
+                if (now_ms(sandbox) - sandbox->running_since >= CONNECT_PAUSE_MAX_MS)
+                        sandbox->pause_ms = 0;
+                pause = next_pause(sandbox, CONNECT_PAUSE_MIN_MS, CONNECT_PAUSE_MAX_MS);
+                sandbox->deadline = now_ms(sandbox) + pause + to_ms(sandbox->runtime->answer_timeout);
                 sandbox->phase = PHASE_CONNECTING;
-                arm(sandbox, 0);
+                arm(sandbox, pause);
                 return;
         case PHASE_CONNECTING:
                 if (now_ms(sandbox) >= sandbox->deadline)

@@ -13,6 +13,7 @@
 #include "runtime/native/input.h"
 #include "runtime/native/keeper-client.h"
 #include "runtime/native/keeper-program.h"
+#include "runtime/native/limit-hits.h"
 #include "runtime/native/output-watch.h"
 #include "runtime/native/remover.h"
 #include "runtime/native/sources.h"
@@ -100,10 +101,11 @@ typedef struct NativeSandbox {
         Goal goal;
         bool goal_is_new; /* nothing was done for it yet */
         Phase phase;
-        uint64_t deadline; /* of uv_now(): for CONNECTING and CLEANING */
-        uint64_t pause_ms; /* before the latest try to connect, or to clean */
-        uint64_t grace;    /* of stop() */
-        HutchError error;  /* what to tell, once it is known */
+        uint64_t deadline;      /* of uv_now(): for CONNECTING and CLEANING */
+        uint64_t pause_ms;      /* before the latest try to connect, or to clean */
+        uint64_t running_since; /* of uv_now(): this connection */
+        uint64_t grace;         /* of stop() */
+        HutchError error;       /* what to tell, once it is known */
         Task task;
         uv_timer_t timer;
 
@@ -120,6 +122,7 @@ typedef struct NativeSandbox {
 
         bool pausing, paused; /* set_paused() has asked for that */
         bool pause_is_asked;  /* the keeper was */
+        LimitHits limit_hits;
         NativeUsage *usages;
         NativeInput *inputs;
         NativeCall *calls;
