@@ -103,20 +103,45 @@ static int make(const char *type, const Option *options, unsigned attributes, in
         return 0;
 }
 
-/* Makes a new file system at @path below @root; @ret_tree may be NULL. */
-static int mount_new(int root, const char *path, const char *type, const Option *options, unsigned attributes,
-                     int *ret_tree) {
+/* Makes a new file system at @path below @root. */
+static int mount_new(int root, const char *path, const char *type, const Option *options, unsigned attributes) {
         _cleanup_close_ int tree = -1, place = -1;
         int r = make(type, options, attributes, &tree);
         if (r >= 0)
                 r = open_below(root, path, &place);
         if (r < 0)
                 return r;
-        if (move_mount(tree, "", place, "", EMPTY_PATHS) < 0)
+        return move_mount(tree, "", place, "", EMPTY_PATHS) < 0 ? -errno : 0;
+}
+
+/* ---- In memory ---- */
+
+#define MEMORY_DEV "dev"
+#define MEMORY_SHM "shm"
+#define MEMORY_EMPTY "empty"
+#define MEMORY_BOOT_ID "boot-id"
+
+/* Makes the one file system in memory for all that the sandbox has there, but for a /tmp with a limit of its own: the
+ * kernel keeps a place for every file system in every cgroup that counts memory. Parts of it are mounted again where
+ * they belong; as a whole it is on the image, where nobody looks, and is left with all that was before the root. */
+static int mount_memory(const Rootfs *rootfs, int *ret_memory) {
+        static const Option options[] = { { "mode", "0755" }, {} };
+        _cleanup_close_ int memory = -1;
+        int r = make("tmpfs", options, MOUNT_ATTR_NOSUID, &memory);
+        if (r < 0)
+                return r;
+        if (mkdirat(memory, MEMORY_DEV, 0755) < 0 || mkdirat(memory, MEMORY_SHM, 01777) < 0 ||
+            mkdirat(memory, MEMORY_EMPTY, 0555) < 0 || move_mount(memory, "", rootfs->image, "", EMPTY_PATHS) < 0)
                 return -errno;
-        if (ret_tree)
-                *ret_tree = TAKE_FD(tree);
+        *ret_memory = TAKE_FD(memory);
         return 0;
+}
+
+/* Mounts a part of it at @path below @root. */
+static int mount_part(int memory, const char *name, uint64_t attributes, int root, const char *path) {
+        _cleanup_close_ int place = -1;
+        int r = open_below(root, path, &place);
+        return r < 0 ? r : mount_again(memory, name, attributes, place);
 }
 
 /* ---- The root ---- */
@@ -173,17 +198,20 @@ static int attach_layers(const Rootfs *rootfs) {
         return 0;
 }
 
-static int mount_root(const Rootfs *rootfs, int *ret_root) {
+static int mount_root(const Rootfs *rootfs, int *ret_root, int *ret_memory) {
         int r = keeper_config_is_rootless(rootfs->config) ? 0 : attach_layers(rootfs);
         if (r < 0)
                 return r;
-        _cleanup_close_ int root = -1;
-        r = mount_overlay(rootfs, &root);
+        _cleanup_close_ int root = -1, memory = -1;
+        r = mount_memory(rootfs, &memory);
+        if (r >= 0)
+                r = mount_overlay(rootfs, &root);
         if (r < 0)
                 return r;
         if (move_mount(root, "", rootfs->folder, "", EMPTY_PATHS) < 0)
                 return -errno;
         *ret_root = TAKE_FD(root);
+        *ret_memory = TAKE_FD(memory);
         return 0;
 }
 
@@ -240,20 +268,20 @@ static int mount_pts(int dev, bool has_groups) {
                 { has_groups ? "gid" : NULL, "5" },
                 {},
         };
-        return mount_new(dev, "pts", "devpts", options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, NULL);
+        return mount_new(dev, "pts", "devpts", options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
 }
 
-static int mount_dev(int root, bool has_groups) {
+static int mount_dev(int memory, int root, bool has_groups) {
         static const char *const devices[] = { "null", "zero", "full", "urandom", "tty" };
-        static const Option dev_options[] = { { "mode", "0755" }, { "size", "65536" }, { "nr_inodes", "64" }, {} };
-        static const Option shm_options[] = { { "mode", "1777" }, {} };
         static const char *const links[][2] = {
                 { "pts/ptmx", "ptmx" },         { "urandom", "random" },         { "/proc/self/fd", "fd" },
                 { "/proc/self/fd/0", "stdin" }, { "/proc/self/fd/1", "stdout" }, { "/proc/self/fd/2", "stderr" },
         };
 
         _cleanup_close_ int dev = -1;
-        int r = mount_new(root, "dev", "tmpfs", dev_options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, &dev);
+        int r = mount_part(memory, MEMORY_DEV, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, root, "dev");
+        if (r >= 0)
+                r = open_below(root, "dev", &dev);
         for (size_t i = 0; i < sizeof(devices) / sizeof(devices[0]) && r >= 0; i++)
                 r = mount_device(dev, devices[i]);
         if (r < 0)
@@ -266,7 +294,7 @@ static int mount_dev(int root, bool has_groups) {
         r = mount_pts(dev, has_groups);
         if (r < 0)
                 return r;
-        return mount_new(dev, "shm", "tmpfs", shm_options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, NULL);
+        return mount_part(memory, MEMORY_SHM, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, dev, "shm");
 }
 
 /* ---- What of /proc and /sys is not for the inside ---- */
@@ -298,10 +326,8 @@ static int make_read_only_below(int root, const char *path) {
         return mount_again(place, "", MOUNT_ATTR_RDONLY, place);
 }
 
-/* Mounts nothing over what is at @path: of files the null device, of folders one that is @empty, which is made for the
- * first. */
-static int mask(int root, const char *path, int *empty) {
-        static const Option options[] = { { "mode", "0555" }, { "nr_inodes", "1" }, {} };
+/* Mounts nothing over what is at @path: of files the null device, of folders an empty one. */
+static int mask(int memory, int root, const char *path) {
         _cleanup_close_ int place = -1;
         struct stat st;
         int r = open_below(root, path, &place);
@@ -314,9 +340,7 @@ static int mask(int root, const char *path, int *empty) {
                 return 0;
         if (!S_ISDIR(st.st_mode))
                 return mount_again(root, "dev/null", MOUNT_ATTR_RDONLY, place);
-        if (*empty < 0)
-                return mount_new(root, path, "tmpfs", options, SAFE | MOUNT_ATTR_RDONLY, empty);
-        return mount_again(*empty, "", 0, place);
+        return mount_again(memory, MEMORY_EMPTY, SAFE | MOUNT_ATTR_RDONLY, place);
 }
 
 /* Leaves half of the watchers of files (inotify) that the user who made the sandbox may have to others: the kernel
@@ -338,8 +362,7 @@ static int limit_watchers(int root) {
 }
 
 /* Gives the sandbox a boot id of its own: a random UUID in a file that is nowhere but there. */
-static int mount_boot_id(int root) {
-        static const char path[] = "proc/sys/kernel/random/boot_id", name[] = "boot-id";
+static int mount_boot_id(int memory, int root) {
         uint8_t b[16];
         char text[38];
         if (getrandom(b, sizeof(b), 0) != (ssize_t) sizeof(b))
@@ -350,27 +373,20 @@ static int mount_boot_id(int root) {
                         b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14],
                         b[15]);
 
-        _cleanup_close_ int dev = -1, file = -1, place = -1;
-        int r = open_below(root, "dev", &dev);
-        if (r >= 0)
-                r = open_below(root, path, &place);
-        if (r < 0)
-                return r;
-        file = openat(dev, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0444);
-        r = file < 0 ? -errno : fd_write_all(file, text, strlen(text));
-        if (r >= 0)
-                r = mount_again(dev, name, SAFE | MOUNT_ATTR_RDONLY, place);
-        return r >= 0 && unlinkat(dev, name, 0) < 0 ? -errno : r;
+        _cleanup_close_ int file = openat(memory, MEMORY_BOOT_ID, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0444);
+        int r = file < 0 ? -errno : fd_write_all(file, text, strlen(text));
+        return r < 0 ? r
+                     : mount_part(memory, MEMORY_BOOT_ID, SAFE | MOUNT_ATTR_RDONLY, root,
+                                  "proc/sys/kernel/random/boot_id");
 }
 
-static int restrict_kernel_files(int root) {
-        _cleanup_close_ int empty = -1;
+static int restrict_kernel_files(int memory, int root) {
         int r = limit_watchers(root);
         for (size_t i = 0; i < sizeof(read_only) / sizeof(read_only[0]) && r >= 0; i++)
                 r = make_read_only_below(root, read_only[i]);
         for (size_t i = 0; i < sizeof(masked) / sizeof(masked[0]) && r >= 0; i++)
-                r = mask(root, masked[i], &empty);
-        return r < 0 ? r : mount_boot_id(root);
+                r = mask(memory, root, masked[i]);
+        return r < 0 ? r : mount_boot_id(memory, root);
 }
 
 /* ---- The rest ---- */
@@ -391,7 +407,7 @@ static int mount_tmp(const KeeperConfig *config, int root) {
                 (void) snprintf(nr_inodes, sizeof(nr_inodes), "%" PRIu64,
                                 inodes > TMP_INODES_MIN ? inodes : TMP_INODES_MIN);
                 const Option options[] = { { "mode", "1777" }, { "size", size }, { "nr_inodes", nr_inodes }, {} };
-                return mount_new(root, "tmp", "tmpfs", options, attributes, NULL);
+                return mount_new(root, "tmp", "tmpfs", options, attributes);
         }
         if (!config->tmp_noexec && !config->read_only_root)
                 return 0;
@@ -452,7 +468,7 @@ int rootfs_open_message_queues(int *ret_tree) {
 
 int rootfs_enter(Rootfs *rootfs, const char **ret_what) {
         const KeeperConfig *config = rootfs->config;
-        _cleanup_close_ int root = -1, home = -1;
+        _cleanup_close_ int root = -1, home = -1, memory = -1;
 
         *ret_what = "the folders of its user";
         int r = config->subordinate_ids.uids.n > 0 ? rootless_give_folders(rootfs->folder) : 0;
@@ -464,7 +480,7 @@ int rootfs_enter(Rootfs *rootfs, const char **ret_what) {
         if (mount_setattr(AT_FDCWD, "/", AT_RECURSIVE, &attr, sizeof(attr)) < 0)
                 return -errno;
         *ret_what = "the overlay in the state folder";
-        r = mount_root(rootfs, &root);
+        r = mount_root(rootfs, &root, &memory);
         if (r < 0)
                 return r;
         *ret_what = "the host's files";
@@ -472,20 +488,20 @@ int rootfs_enter(Rootfs *rootfs, const char **ret_what) {
         if (r < 0)
                 return r;
         *ret_what = "/dev";
-        r = mount_dev(root, config->uid_count > 1);
+        r = mount_dev(memory, root, config->uid_count > 1);
         if (r < 0)
                 return r;
         *ret_what = "/proc";
-        r = mount_new(root, "proc", "proc", NULL, SAFE, NULL);
+        r = mount_new(root, "proc", "proc", NULL, SAFE);
         if (r < 0)
                 return r;
         /* Where something is mounted over the host's own, as in containers, there is none. */
         *ret_what = "/sys";
-        r = mount_new(root, "sys", "sysfs", NULL, SAFE | MOUNT_ATTR_RDONLY, NULL);
+        r = mount_new(root, "sys", "sysfs", NULL, SAFE | MOUNT_ATTR_RDONLY);
         if (r < 0 && r != -EPERM)
                 return r;
         *ret_what = "what is masked of /proc and /sys";
-        r = restrict_kernel_files(root);
+        r = restrict_kernel_files(memory, root);
         if (r < 0)
                 return r;
         *ret_what = "/tmp";

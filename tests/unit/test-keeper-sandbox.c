@@ -353,6 +353,16 @@ static void kernel_files_are_restricted(void **state) {
         assert_int_not_equal(result.status, 0);
 }
 
+static void what_is_in_memory_is_one_file_system_in_parts(void **state) {
+        Fixture *fixture = *state;
+        build(fixture);
+        assert_prints(fixture, "stat -c %d /dev /dev/shm /proc/sys/kernel/random/boot_id | sort -u | wc -l", "1\n");
+        assert_prints(fixture, "grep -E ' /dev(/shm)? ' /proc/mounts | cut -d, -f1-3",
+                      "none /dev tmpfs rw,nosuid,noexec\nnone /dev/shm tmpfs rw,nosuid,nodev\n");
+        assert_prints(fixture, "touch /dev/shm/mine; cd /dev; ls -d mine shm/* shm/../empty 2>/dev/null || true",
+                      "shm/mine\n");
+}
+
 static void copy_ids(Fixture *fixture, char ids[static 2][64]) {
         static const char *const files[] = { "/etc/machine-id", "/proc/sys/kernel/random/boot_id" };
         for (int i = 0; i < 2; i++) {
@@ -953,6 +963,7 @@ static int run_as_root(void) {
                 unit(half_made_root_is_made_anew),
                 unit(view_from_inside),
                 unit(kernel_files_are_restricted),
+                unit(what_is_in_memory_is_one_file_system_in_parts),
                 unit(machine_and_boot_have_ids_of_their_own),
                 unit(processes_have_no_privileges),
                 unit(read_only_root),
