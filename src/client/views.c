@@ -49,6 +49,8 @@ const char *hutch_image_change_name(HutchImageChangeType type) {
 uint64_t timestamp_to_ns(const Google__Protobuf__Timestamp *timestamp) {
         if (!timestamp || timestamp->seconds < 0)
                 return 0;
+        if ((uint64_t) timestamp->seconds >= UINT64_MAX / NSEC_PER_SEC)
+                return UINT64_MAX; /* after the year 2554 */
         return (uint64_t) timestamp->seconds * NSEC_PER_SEC + (uint64_t) timestamp->nanos;
 }
 

@@ -12,12 +12,17 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/memory.h"
 #include "base/utf8.h"
 #include "keeper/sha256.h"
 
 #define REPLACEMENT "\xef\xbf\xbd" /* U+FFFD */
+
+/* The first and the last second that a Timestamp can say: of the years 1 and 9999. */
+#define SECOND_FIRST INT64_C(-62135596800)
+#define SECOND_LAST INT64_C(253402300799)
 
 void file_version(const struct stat *stat, char ret_version[static FILE_VERSION_SIZE]) {
         const uint64_t facts[] = {
@@ -102,6 +107,16 @@ static int set_texts(FileInfo *info, const char *path, const char *link) {
         return 0;
 }
 
+/* The time as told, or the nearest that can be: files may have any. */
+static void set_time(Google__Protobuf__Timestamp *timestamp, struct timespec time) {
+        if (time.tv_sec < SECOND_FIRST)
+                time = (struct timespec){ .tv_sec = SECOND_FIRST };
+        if (time.tv_sec > SECOND_LAST)
+                time = (struct timespec){ .tv_sec = SECOND_LAST, .tv_nsec = NSEC_PER_SEC - 1 };
+        timestamp->seconds = time.tv_sec;
+        timestamp->nanos = (int32_t) time.tv_nsec;
+}
+
 int file_info_init(FileInfo *info, const char *path, const struct stat *stat, const char *link) {
         *info = (FileInfo){ .message = HUTCH__V1__FILE_INFO__INIT, .modify_time = GOOGLE__PROTOBUF__TIMESTAMP__INIT };
         int r = set_texts(info, path, link);
@@ -110,8 +125,7 @@ int file_info_init(FileInfo *info, const char *path, const struct stat *stat, co
                 return r;
         }
         file_version(stat, info->version);
-        info->modify_time.seconds = stat->st_mtim.tv_sec;
-        info->modify_time.nanos = (int32_t) stat->st_mtim.tv_nsec;
+        set_time(&info->modify_time, stat->st_mtim);
         info->message.type = file_type(stat->st_mode);
         info->message.size_bytes = S_ISREG(stat->st_mode) || S_ISLNK(stat->st_mode) ? (uint64_t) stat->st_size : 0;
         info->message.mode = stat->st_mode & 07777;

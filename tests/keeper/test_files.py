@@ -55,6 +55,14 @@ def test_stat_tells_what_the_sandbox_itself_sees(keeper, files, folder):
     assert files.stat("/").type == messages().FILE_TYPE_DIRECTORY
 
 
+def test_times_are_such_as_a_timestamp_can_say(keeper, files):
+    shell(keeper, "cd /dev/shm; touch -d @900000000000000.5 late; touch -d @-900000000000000.5 early")
+    told = {file.name: file.modify_time for file in files.list("/dev/shm")}
+    assert told["late"].ToJsonString() == "9999-12-31T23:59:59.999999999Z"
+    assert told["early"].ToJsonString() == "0001-01-01T00:00:00Z"
+    shell(keeper, "rm /dev/shm/late /dev/shm/early")
+
+
 def test_stat_follows_a_link_only_when_asked(keeper, files, folder):
     shell(keeper, f"cd {folder}; mkdir target; ln -s target link; ln -s nowhere broken; ln -s loop loop")
     link = files.stat(f"{folder}/link")
