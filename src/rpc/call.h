@@ -102,7 +102,7 @@ Metadata *call_trailing_metadata(Call *call);
 void call_set_compression(Call *call, bool compress);
 
 /* Queues a message. -EPIPE when the call is over or finished, which is no fault of the handler's; -EMSGSIZE when its
- * length has more than 32 bits; -ENOMEM. */
+ * length has more than 32 bits; -ENOMEM; -ENOBUFS when too much of all calls together waits to be sent already. */
 int call_send(Call *call, const void *message, size_t len);
 
 /* The same with a message that comes from malloc() and is taken over, also when it fails: a large one is not copied. */

@@ -90,14 +90,27 @@ static Stream *call_open(Session *session) {
         return &call->stream;
 }
 
+/* The request stays in memory until its end has come and it was handled, and is counted for so long. */
+static void keep_request(Call *call, Message *message) {
+        call->has_request = true;
+        call->request = *message;
+        *message = (Message){};
+        session_take_bytes(call->stream.session, call->request.len);
+}
+
+static void drop_request(Call *call) {
+        session_free_bytes(call->stream.session, call->request.len);
+        message_clear(&call->request);
+}
+
 static void call_free(Call *call) {
+        drop_request(call);
         stream_done(&call->stream);
         free(call->path);
         metadata_clear(&call->metadata);
         metadata_clear(&call->initial);
         metadata_clear(&call->trailing);
         error_clear(&call->refusal);
-        message_clear(&call->request);
         free(call->status_message);
         free(call->details);
         free(call);
@@ -478,9 +491,7 @@ static void deliver(Stream *stream, Message *message) {
                 call_fail_with(call, STATUS_UNIMPLEMENTED, "METHOD_UNIMPLEMENTED",
                                "the method takes one message, and more came");
         } else {
-                call->has_request = true;
-                call->request = *message;
-                *message = (Message){};
+                keep_request(call, message);
         }
 }
 
@@ -493,7 +504,7 @@ static void deliver_end(Call *call) {
                         call->events->half_closed(call);
         } else if (call->has_request) {
                 call->method->handle(call, call->request.data, call->request.len, call->method->context);
-                message_clear(&call->request);
+                drop_request(call);
         } else {
                 call_fail_with(call, STATUS_UNIMPLEMENTED, "METHOD_UNIMPLEMENTED",
                                "the method takes one message, and none came");

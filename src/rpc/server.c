@@ -26,6 +26,7 @@ const ServerOptions server_options_default = {
         .max_by_tcp = 8000,
         .max_streams = 100000,
         .max_buffered = 256 << 20,
+        .max_queued = 1 << 30,
         .handshake_timeout = 10 * NSEC_PER_SEC,
         .drain_grace = 10 * NSEC_PER_SEC,
 };
@@ -328,6 +329,7 @@ int server_new(uv_loop_t *loop, const MethodTable *methods, const ServerOptions 
                 .n_interceptors = options->n_interceptors,
         };
         server->connections.budget.max_buffered = options->max_buffered;
+        server->connections.budget.max_queued = options->max_queued;
         server->connections.budget.max_streams = options->max_streams;
         server->connections.wake = on_work;
         server->connections.gone = on_connection_gone;
@@ -387,6 +389,7 @@ ServerStats server_stats(const Server *server) {
                 .connections = connections->n,
                 .streams = connections->budget.streams,
                 .buffered = connections->budget.buffered,
+                .queued = connections->budget.queued,
                 .accepted_connections = server->accepted_connections,
                 .refused_connections = server->refused_connections,
                 .calls = connections->budget.opened_streams,

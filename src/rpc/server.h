@@ -37,6 +37,7 @@ typedef struct ServerOptions {
         size_t max_by_tcp;      /* the same for TCP: who fills it leaves room for those on this machine */
         size_t max_streams;     /* others are refused, which clients may try again; those that ended count until told */
         size_t max_buffered;    /* bytes of messages in memory, beyond which calls fail */
+        size_t max_queued;      /* bytes of answers that wait to be sent, beyond which only small ones are taken */
 
         uint64_t handshake_timeout;  /* from the connection to HTTP/2's first frame */
         uint64_t idle_timeout;       /* without a call before the connection is drained; 0: never */
@@ -59,6 +60,7 @@ typedef struct ServerStats {
         size_t connections;            /* open now */
         size_t streams;                /* open now */
         size_t buffered;               /* bytes of messages in memory now */
+        size_t queued;                 /* bytes of answers that wait to be sent now */
         uint64_t accepted_connections; /* since the start, with those refused */
         uint64_t refused_connections;  /* because there were too many */
         uint64_t calls;                /* since the start, with those refused by their method or interceptors */

@@ -112,6 +112,24 @@ bool session_is_overfull(const Session *session) {
                (session->budget && session->budget->buffered > session->budget->max_buffered);
 }
 
+void session_queue_bytes(Session *session, size_t bytes) {
+        if (session->budget)
+                session->budget->queued += bytes;
+}
+
+void session_unqueue_bytes(Session *session, size_t bytes) {
+        if (session->budget)
+                session->budget->queued -= bytes;
+}
+
+bool session_is_slowed(const Session *session) {
+        return session->budget && session->budget->queued > session->budget->max_queued / 4;
+}
+
+bool session_is_choked(const Session *session) {
+        return session->budget && session->budget->queued > session->budget->max_queued;
+}
+
 void session_goaway(Session *session, uint32_t code, const char *debug) {
         if (session->broken)
                 return;
@@ -387,12 +405,7 @@ static int on_send_data(nghttp2_session *http2, nghttp2_frame *frame, const uint
 
         put_copy(session->output, head, HEAD_LEN);
         put_queued(session->output, &stream->outbox, len);
-
-        if (stream->was_full && stream->outbox.len <= session->limits.high_water / 2) {
-                stream->was_full = false;
-                stream->has_room = true;
-                session_ready(session, stream);
-        }
+        stream_sent(stream, len);
         return 0;
 }
 

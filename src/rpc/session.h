@@ -43,8 +43,10 @@ extern const SessionLimits session_limits_default;
 
 /* What several sessions share. */
 typedef struct SessionBudget {
-        size_t buffered;
+        size_t buffered; /* bytes of messages that came */
         size_t max_buffered;
+        size_t queued; /* bytes of messages that wait to be sent */
+        size_t max_queued;
         size_t streams; /* of servers: open now */
         size_t max_streams;
         uint64_t opened_streams; /* ever */
@@ -171,3 +173,10 @@ void session_free_bytes(Session *session, size_t bytes);
 void session_pass(Session *session, size_t bytes);
 /* For stream.c: too much is in memory. */
 bool session_is_overfull(const Session *session);
+/* For stream.c: @bytes wait to be sent, or do so no more. */
+void session_queue_bytes(Session *session, size_t bytes);
+void session_unqueue_bytes(Session *session, size_t bytes);
+/* For stream.c: so much waits to be sent, over all sessions, that streams are not to be far ahead of their readers; or
+ * that there is no room for what can be large. */
+bool session_is_slowed(const Session *session);
+bool session_is_choked(const Session *session);

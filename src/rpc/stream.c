@@ -20,6 +20,7 @@
 /* Messages of one stream that are handed out before others have their turn. */
 #define MESSAGES_PER_TURN 64
 #define TAKEN_MIN 4096 /* bytes that are worth a chunk of their own */
+#define SMALL_MAX 4096 /* bytes of a message for which there is always room */
 
 struct InboxEntry {
         InboxEntry *next;
@@ -92,6 +93,7 @@ void stream_done(Stream *stream) {
         Session *session = stream->session;
 
         stream_discard(stream);
+        session_unqueue_bytes(session, stream->outbox.len);
         byte_queue_clear(&stream->outbox);
         deadlines_remove(&session->deadlines, stream);
 
@@ -249,19 +251,43 @@ StreamError stream_explain(const Stream *stream, int r) {
         return error;
 }
 
-/* Something was put into the outbox. */
-static void outbox_grown(Stream *stream) {
-        stream->was_full = !stream_is_writable(stream);
+/* @len bytes were put into the outbox. */
+static void outbox_grown(Stream *stream, size_t len) {
+        Session *session = stream->session;
+
+        session_queue_bytes(session, len);
+        stream->is_full = session_is_slowed(session) || stream->outbox.len >= session->limits.high_water;
         resume_data(stream);
-        session_touch(stream->session);
+        session_touch(session);
+}
+
+void stream_sent(Stream *stream, size_t len) {
+        Session *session = stream->session;
+        size_t low_water;
+
+        session_unqueue_bytes(session, len);
+        low_water = session_is_slowed(session) ? 0 : session->limits.high_water / 2;
+        if (!stream->is_full || stream->outbox.len > low_water)
+                return;
+
+        stream->is_full = false;
+        stream->has_room = true;
+        session_ready(session, stream);
+}
+
+static int check_message(const Stream *stream, size_t len) {
+        if (len > UINT32_MAX)
+                return -EMSGSIZE;
+        return len > SMALL_MAX && session_is_choked(stream->session) ? -ENOBUFS : 0;
 }
 
 int stream_send(Stream *stream, const void *message, size_t len, bool compressed) {
         uint8_t prefix[MESSAGE_PREFIX_LEN];
         int r;
 
-        if (len > UINT32_MAX)
-                return -EMSGSIZE;
+        r = check_message(stream, len);
+        if (r < 0)
+                return r;
         message_prefix_write(prefix, compressed, (uint32_t) len);
 
         r = byte_queue_reserve(&stream->outbox, sizeof(prefix) + len);
@@ -269,7 +295,7 @@ int stream_send(Stream *stream, const void *message, size_t len, bool compressed
                 return r;
         byte_queue_append(&stream->outbox, prefix, sizeof(prefix));
         byte_queue_append(&stream->outbox, message, len);
-        outbox_grown(stream);
+        outbox_grown(stream, sizeof(prefix) + len);
         return 0;
 }
 
@@ -280,15 +306,16 @@ int stream_send_taken(Stream *stream, uint8_t *message, size_t len, bool compres
 
         if (len < TAKEN_MIN)
                 return stream_send(stream, message, len, compressed);
-        if (len > UINT32_MAX)
-                return -EMSGSIZE;
+        r = check_message(stream, len);
+        if (r < 0)
+                return r;
         message_prefix_write(prefix, compressed, (uint32_t) len);
 
         r = byte_queue_append_taken(&stream->outbox, prefix, sizeof(prefix), taken, len);
         if (r < 0)
                 return r;
         taken = NULL;
-        outbox_grown(stream);
+        outbox_grown(stream, sizeof(prefix) + len);
         return 0;
 }
 
@@ -299,7 +326,7 @@ void stream_end(Stream *stream) {
 }
 
 bool stream_is_writable(const Stream *stream) {
-        return stream->outbox.len < stream->session->limits.high_water;
+        return !stream->is_full;
 }
 
 void stream_reset(Stream *stream, uint32_t code) {

@@ -39,7 +39,7 @@ struct Stream {
         ByteQueue outbox;
         bool local_ended;   /* stream_end() was called */
         bool data_deferred; /* nghttp2 waits for more in outbox */
-        bool was_full;      /* tell the owner when there is room again */
+        bool is_full;       /* tell the owner when there is room again */
         bool has_room;      /* there is, and the owner was not told yet */
 
         size_t header_list; /* bytes of the header block being received */
@@ -86,7 +86,8 @@ StreamError stream_explain(const Stream *stream, int r);
 /* Throws away what came and will come. */
 void stream_discard(Stream *stream);
 
-/* Queues a message. -EMSGSIZE: its length has more than 32 bits; -ENOMEM. */
+/* Queues a message. -EMSGSIZE: its length has more than 32 bits; -ENOMEM; -ENOBUFS: it is not small, and too much waits
+ * already. */
 int stream_send(Stream *stream, const void *message, size_t len, bool compressed);
 
 /* The same with a message that comes from malloc() and is the stream's from now on, also when it fails. */
@@ -95,11 +96,13 @@ int stream_send_taken(Stream *stream, uint8_t *message, size_t len, bool compres
 /* No more messages will be sent. */
 void stream_end(Stream *stream);
 
+/* Tells whether it is not far ahead of its reader. When that has come to be so again, has_room is set. */
 bool stream_is_writable(const Stream *stream);
 
 /* Resets the stream. It closes when that is sent. */
 void stream_reset(Stream *stream, uint32_t code);
 
-/* For session.c. */
+/* For session.c. @len bytes of the outbox were sent. */
+void stream_sent(Stream *stream, size_t len);
 void stream_receive(Stream *stream, const uint8_t *bytes, size_t len);
 nghttp2_data_provider stream_data_provider(Stream *stream);

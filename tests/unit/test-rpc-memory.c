@@ -319,7 +319,7 @@ static void run(const Scenario *scenario) {
                 Pair pair = {
                         .scenario = scenario,
                         .now = NSEC_PER_SEC,
-                        .budget = { .max_buffered = SIZE_MAX, .max_streams = SIZE_MAX },
+                        .budget = { .max_buffered = SIZE_MAX, .max_queued = SIZE_MAX, .max_streams = SIZE_MAX },
                 };
                 Outcome outcomes[2] = {};
 

@@ -558,6 +558,95 @@ static void a_peer_that_never_reads_is_cut_at_last(void **state) {
         assert_int_equal(f->n_ended, 1);
 }
 
+/* How much of each stream may be sent to the client. */
+static void set_windows(H2Client *client, uint32_t size) {
+        const nghttp2_settings_entry window = { NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, size };
+
+        assert_int_equal(nghttp2_submit_settings(client->http2, NGHTTP2_FLAG_NONE, &window, 1), 0);
+}
+
+static void unread_answers_are_bounded(void **state) {
+        enum { N = 50, LEN = 100000 };
+        Fixture *f = *state;
+        _cleanup_free_ char *message = new0(char, LEN + 1);
+        H2Stream *streams[N];
+        H2Client *client;
+        size_t n_failed = 0;
+
+        memset(message, 'x', LEN);
+        f->options.max_queued = 10 * LEN;
+        start(f);
+        client = connect_client(f);
+        set_windows(client, 0);
+        for (size_t i = 0; i < N; i++) {
+                streams[i] = h2_client_call_unary(client, "/test.Echo/Echo", message);
+                RUN_UNTIL(f, f->n_calls == i + 1);
+        }
+        assert_in_range(server_stats(f->server).queued, 10 * LEN, 12 * LEN);
+        assert_serves(f); /* what is small */
+
+        set_windows(client, 2 * LEN);
+        for (size_t i = 0; i < N; i++) {
+                RUN_UNTIL(f, streams[i]->closed);
+                n_failed += streams[i]->grpc_status == STATUS_RESOURCE_EXHAUSTED;
+        }
+        assert_in_range(n_failed, N - 11, N - 10);
+        assert_int_equal(server_stats(f->server).queued, 0);
+}
+
+static void streams_that_nobody_reads_are_not_far_ahead(void **state) {
+        enum { N = 20 };
+        Fixture *f = *state;
+        H2Client *client, *reader;
+        H2Stream *stream;
+
+        f->options.max_queued = 64 * MESSAGE_LEN;
+        f->n_to_send = 100000;
+        start(f);
+        client = connect_client(f);
+        set_windows(client, 0);
+        for (size_t i = 0; i < N; i++)
+                h2_client_call_unary(client, "/test.Echo/Flood", "");
+        settle(f);
+        assert_in_range(server_stats(f->server).queued, 16 * MESSAGE_LEN, (16 + N) * (MESSAGE_LEN + 16));
+
+        /* Whoever reads gets on all the same. */
+        f->n_to_send = f->n_sent + 50;
+        reader = connect_client(f);
+        open_windows(reader);
+        stream = h2_client_call_unary(reader, "/test.Echo/Flood", "");
+        RUN_UNTIL(f, stream->closed);
+        assert_int_equal(stream->grpc_status, STATUS_OK);
+        assert_int_equal(stream->len, 50 * (MESSAGE_LEN + 5));
+}
+
+static void requests_without_an_end_are_bounded(void **state) {
+        enum { N = 50, LEN = 100000 };
+        Fixture *f = *state;
+        _cleanup_free_ char *message = new0(char, LEN);
+        H2Client *client;
+        H2Stream *streams[N];
+        size_t n_failed = 0;
+
+        f->options.max_buffered = 10 * LEN;
+        start(f);
+        client = connect_client(f);
+        for (size_t i = 0; i < N; i++) {
+                streams[i] = h2_client_call(client, "/test.Echo/Echo", NULL);
+                h2_stream_send(client, streams[i], message, LEN);
+                settle(f);
+        }
+        for (size_t i = 0; i < N; i++)
+                n_failed += streams[i]->grpc_status == STATUS_RESOURCE_EXHAUSTED;
+        assert_in_range(n_failed, N - 11, N - 9);
+        assert_in_range(server_stats(f->server).buffered, 9 * LEN, 12 * LEN);
+
+        drop_client(f, client);
+        RUN_UNTIL(f, server_stats(f->server).connections == 0);
+        assert_int_equal(server_stats(f->server).buffered, 0);
+        assert_serves(f);
+}
+
 static void client_streams_are_collected(void **state) {
         _cleanup_free_ uint8_t *message = new0(uint8_t, 100000);
         Fixture *f = *state;
@@ -1373,6 +1462,9 @@ int main(void) {
                 SERVER_TEST(a_large_answer_is_sent_without_being_asked),
                 SERVER_TEST(what_was_said_last_arrives),
                 SERVER_TEST(a_peer_that_never_reads_is_cut_at_last),
+                SERVER_TEST(unread_answers_are_bounded),
+                SERVER_TEST(streams_that_nobody_reads_are_not_far_ahead),
+                SERVER_TEST(requests_without_an_end_are_bounded),
                 SERVER_TEST(client_streams_are_collected),
                 SERVER_TEST(cancelled_calls_hear_of_it),
                 SERVER_TEST(calls_of_a_peer_that_vanished_hear_of_it),
