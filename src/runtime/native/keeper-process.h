@@ -28,9 +28,9 @@ int keeper_process_spawn(uv_loop_t *loop, KeeperProgram *program, int folder, co
                          ChildEnded ended, void *user, ChildProcess **ret_keeper, HutchError *err)
         __attribute__((nonnull(1, 2, 4, 5, 7)));
 
-/* The keeper's socket, to be connected to by the path of the descriptor. The folder is the keeper's: a link in the place
- * of the socket would lead to another sandbox's keeper, or to any daemon of the host. -ECONNREFUSED or -ENOENT: there is
- * none. */
+/* The keeper's socket, to be connected to by the path of the descriptor. The folder is the keeper's: a link in the
+ * place of the socket would lead to another sandbox's keeper, or to any daemon of the host. -ECONNREFUSED or -ENOENT:
+ * there is none. */
 int keeper_process_open_socket(int folder);
 
 /* The same when a keeper is there: with a pidfd of it, or -1 when that cannot be had, in @ret_pidfd. Other errors: it

@@ -6,8 +6,9 @@
 #include "contract/hutch/keeper/v1/keeper.pb-c.h"
 
 /* Limits that took effect, as keepers tell of them. Each that is told becomes an event, which is kept as long as the
- * sandbox is, and whoever is inside can hit limits for ever. So one is told for each limit and exec; of the sandbox as a
- * whole the first LIMIT_HITS_AT_ONCE are, and then one in LIMIT_HITS_PAUSE_MS, which counts for those that were not. */
+ * sandbox is, and whoever is inside can hit limits for ever. So one is told for each limit and exec; of the sandbox as
+ * a whole the first LIMIT_HITS_AT_ONCE are, and then one in LIMIT_HITS_PAUSE_MS, which counts for those that were not.
+ */
 
 #define LIMIT_HITS_AT_ONCE 64
 #define LIMIT_HITS_PAUSE_MS 600000
