@@ -158,6 +158,7 @@ static void worker_end_call(FileWorker *worker, const FileEnd *end, const HutchE
 
 /* ---- What it says ---- */
 
+/* It was inside, with files that anybody may have made: its texts may have no end. */
 static void take_end(FileWorker *worker) {
         _cleanup_(error_clear) HutchError err = {};
         _cleanup_free_ char *message = NULL;
@@ -176,9 +177,11 @@ static void take_end(FileWorker *worker) {
         }
 
         error_set_code(&err, (StatusCode) end.code, end.error > 0 ? -end.error : -EIO, end.reason, "%s", message);
-        for (unsigned i = 0; i < end.n_pairs && i < ERROR_PAIRS_MAX; i++)
+        for (unsigned i = 0; i < end.n_pairs && i < ERROR_PAIRS_MAX; i++) {
+                end.pairs[i].key[sizeof(end.pairs[i].key) - 1] = '\0';
                 error_add_pair(&err, end.pairs[i].key, "%.*s", (int) sizeof(end.pairs[i].value) - 1,
                                end.pairs[i].value);
+        }
         worker_end_call(worker, &end, &err);
 }
 
