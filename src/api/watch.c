@@ -247,14 +247,18 @@ static int open_watch(WatchStream *stream, HutchError *err) {
                 filter.types |= 1U << request->types[i];
         if (request->opt_after_cursor_case)
                 cursor = request->after_cursor;
-        if (request->opt_after_sequence_case && request->after_sequence == 0) {
-                cursor = 0;
-        } else if (request->opt_after_sequence_case) {
+        if (request->opt_after_sequence_case) {
                 int r = control_sequence_cursor(control, &stream->caller.caller, request->sandbox_ids[0],
                                                 request->after_sequence, &cursor, err);
 
-                if (r < 0)
+                /* From the first event on one can watch what is not there yet. */
+                if (r < 0 && request->after_sequence > 0)
                         return r;
+                if (r < 0) {
+                        error_clear(err);
+                        cursor = 0;
+                }
+                filter.is_sequence = r == 0;
         }
 
         return control_watch(control, &stream->caller.caller, &filter, cursor, on_readable, stream, &stream->watch,

@@ -303,6 +303,7 @@ typedef struct WatchFilter {
         const char *selector; /* copied; NULL or empty: any */
         unsigned types;       /* bits by EventType; 0: all */
         bool all_owners;      /* for admins */
+        bool is_sequence;     /* the cursor was told by control_sequence_cursor(), for the one sandbox */
 } WatchFilter;
 
 typedef struct WatchedEvent {

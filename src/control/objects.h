@@ -162,6 +162,7 @@ struct Control {
         size_t n_watches;        /* all of them */
         Watch *wake, **wake_end; /* have something to read */
         size_t n_wake;
+        size_t looks_left; /* events that watches may look at in this turn */
 
         Sandbox **heap;
         size_t n_heap, heap_size;

@@ -16,7 +16,8 @@
 #include "base/strings.h"
 #include "control/objects.h"
 
-#define SCAN_MAX 500 /* events of the store that are looked at in one go */
+#define SCAN_MAX 500   /* events of the store that are looked at in one go */
+#define LOOKS_MAX 4096 /* events that all watches together look at in one turn, while everybody else waits */
 
 /* A watch's interest in one sandbox. */
 typedef struct WatchLink {
@@ -39,6 +40,7 @@ struct Watch {
         size_t n_links;
         Selector *selector; /* NULL: any */
         unsigned types;
+        bool is_sequence; /* of one sandbox, whose events are all kept as long as it is */
         void (*readable)(Watch *watch, void *user);
         void *user;
 
@@ -152,6 +154,7 @@ void watches_tell(Control *control, const EventRow *row) {
 }
 
 void watches_wake(Control *control) {
+        control->looks_left = LOOKS_MAX;
         /* Who is to be called again meanwhile is called in the next turn. */
         for (size_t n = control->n_wake; n > 0 && control->wake; n--) {
                 Watch *watch = control->wake;
@@ -163,9 +166,9 @@ void watches_wake(Control *control) {
 
 /* Coming and going. */
 
-static int check_cursor(Control *control, uint64_t cursor, HutchError *err) {
-        uint64_t purged;
-        int r = store_purged_cursor(control->options.store, &purged, err);
+static int check_cursor(Control *control, uint64_t cursor, bool is_sequence, HutchError *err) {
+        uint64_t purged = 0;
+        int r = is_sequence ? 0 : store_purged_cursor(control->options.store, &purged, err);
 
         if (r < 0)
                 return r;
@@ -259,10 +262,10 @@ int control_watch(Control *control, const Caller *caller, const WatchFilter *fil
                 if (r < 0)
                         return r;
         }
-        if (after_cursor == 0)
+        if (after_cursor == 0 && !filter->is_sequence)
                 r = store_purged_cursor(control->options.store, &after_cursor, err);
         else
-                r = check_cursor(control, after_cursor, err);
+                r = check_cursor(control, after_cursor, filter->is_sequence, err);
         if (r < 0)
                 return r;
         if (limit > 0 && known && known->n_watches >= limit) {
@@ -282,6 +285,7 @@ int control_watch(Control *control, const Caller *caller, const WatchFilter *fil
         watch->any_owner = filter->all_owners || (caller->admin && watch->n_links > 0);
         watch->selector = TAKE_PTR(selector);
         watch->types = filter->types;
+        watch->is_sequence = filter->is_sequence;
         watch->readable = readable;
         watch->user = user;
         watch->cursor = after_cursor;
@@ -346,13 +350,15 @@ static int scan_event(const EventRow *row, void *user) {
 static int next_stored(Watch *watch, WatchedEvent *ret_event, HutchError *err) {
         _cleanup_(error_clear) HutchError problem = {};
         Control *control = watch->control;
+        size_t max = control->looks_left < SCAN_MAX ? control->looks_left : SCAN_MAX;
         Scan scan = { .watch = watch };
         int r;
 
-        r = check_cursor(control, watch->cursor, err);
+        r = check_cursor(control, watch->cursor, watch->is_sequence, err);
         if (r < 0)
                 return r;
-        r = store_each_event(control->options.store, watch->cursor, SCAN_MAX, scan_event, &scan, &problem);
+        r = store_each_event(control->options.store, watch->cursor, max, scan_event, &scan, &problem);
+        control->looks_left -= scan.n;
         if (r < 0 && r != -ECANCELED)
                 return reason_set(err, r, REASON_STORE_UNAVAILABLE, "events cannot be read: %s",
                                   error_message(&problem));
@@ -365,7 +371,7 @@ static int next_stored(Watch *watch, WatchedEvent *ret_event, HutchError *err) {
                 return 1;
         }
 
-        if (scan.n < SCAN_MAX)
+        if (scan.n < max)
                 watch->cursor = control->ring_first - 1;
         return 0;
 }
@@ -396,8 +402,14 @@ int watch_next(Watch *watch, WatchedEvent *ret_event, HutchError *err) {
         }
         while (watch->cursor < control->durable_cursor) {
                 _cleanup_(event_labels_clear) EventLabels labels = {};
-                const EventRow *row = &control->ring[++watch->cursor % control->ring_size]->row;
+                const EventRow *row;
 
+                if (control->looks_left == 0) {
+                        wake(watch);
+                        return 0;
+                }
+                control->looks_left--;
+                row = &control->ring[++watch->cursor % control->ring_size]->row;
                 if (!wants(watch, row, &labels))
                         continue;
                 *ret_event = (WatchedEvent){

@@ -132,6 +132,76 @@ static void a_cursor_that_was_purged_is_gone(void **state) {
         (void) watch_free(w.watch);
 }
 
+static void a_sandbox_that_is_there_has_all_its_events(void **state) {
+        static const char *const ids[] = { "sb-old" };
+        Fixture *f = *state;
+        ControlLimits limits = control_limits_default;
+        WatchFilter filter = { .sandbox_ids = ids, .n_sandbox_ids = 1, .is_sequence = true };
+        uint64_t cursor;
+        Watcher w;
+
+        create(f, "sb-old", "");
+        bring_to(f, "sb-dead", SANDBOX_DELETED);
+        limits.history_retention = 1;
+        control_set_limits(f->control, &limits);
+        fixture_wait(f, 1200);
+        for (int restarted = 0; restarted < 2; restarted++) {
+                assert_int_equal(control_sequence_cursor(f->control, &alice, "sb-old", 0, &cursor, NULL), 0);
+                assert_int_equal(watch(f, &alice, filter, cursor, &w), 0);
+                assert_reads(&w, "sb-old created; sb-old READY; ");
+                (void) watch_free(w.watch);
+                assert_int_equal(control_sequence_cursor(f->control, &alice, "sb-old", 1, &cursor, NULL), 0);
+                assert_int_equal(watch(f, &alice, filter, cursor, &w), 0);
+                assert_reads(&w, "sb-old READY; ");
+                (void) watch_free(w.watch);
+                if (restarted == 0) {
+                        fixture_restart(f);
+                        fixture_turn(f);
+                }
+        }
+}
+
+/* A turn is short, however many look for events that there are none of among all that there were. */
+static void what_watches_look_at_in_a_turn_is_bounded(void **state) {
+        enum { N = 40, N_EVENTS = 1200 };
+        static const char *const fields[] = { "labels", NULL };
+        Fixture *f = *state;
+        _cleanup_(sandbox_spec_unrefp) SandboxSpec *spec = fixture_spec("");
+        Watcher watchers[N];
+        uint64_t first;
+        SandboxView view;
+
+        create(f, "sb-busy", "");
+        first = control_cursor(f->control);
+        for (int i = 0; i < N_EVENTS; i++)
+                assert_int_equal(control_update_sandbox(f->control, &alice, "sb-busy", spec, fields, &view, NULL), 0);
+        fixture_turn(f);
+        for (int in_store = 0; in_store < 2; in_store++) {
+                uint64_t before = N * first, after;
+                bool done;
+
+                for (int i = 0; i < N; i++)
+                        assert_int_equal(
+                                watch(f, &alice, (WatchFilter){ .selector = "is=missing" }, first, &watchers[i]), 0);
+                do {
+                        after = 0;
+                        done = true;
+                        for (int i = 0; i < N; i++) {
+                                assert_reads(&watchers[i], "");
+                                after += watch_cursor(watchers[i].watch);
+                                done &= watch_cursor(watchers[i].watch) == control_cursor(f->control);
+                        }
+                        assert_in_range(after - before, 1, N * N_EVENTS / 2);
+                        before = after;
+                        control_commit(f->control);
+                } while (!done);
+                for (int i = 0; i < N; i++)
+                        (void) watch_free(watchers[i].watch);
+                fixture_restart(f);
+                fixture_turn(f);
+        }
+}
+
 static void who_does_not_read_lags_and_nobody_else(void **state) {
         Fixture *f = *state;
         ControlLimits limits = control_limits_default;
@@ -257,6 +327,8 @@ int main(void) {
                 test(filters_hold),
                 test(a_watch_goes_on_from_its_cursor),
                 test(a_cursor_that_was_purged_is_gone),
+                test(a_sandbox_that_is_there_has_all_its_events),
+                test(what_watches_look_at_in_a_turn_is_bounded),
                 test(who_does_not_read_lags_and_nobody_else),
                 test(who_waits_does_not_fall_behind),
                 test(what_is_not_durable_is_not_read_from_the_store_either),
