@@ -181,6 +181,10 @@ static int run(const Arguments *arguments, Events *events, HutchWatchOptions *op
         return events->follow ? follow(events, watch, ret_error) : print_past(events, client, watch, end, ret_error);
 }
 
+static void events_clear(Events *events) {
+        printer_clear(&events->printer);
+}
+
 int command_events(const Arguments *arguments) {
         HutchWatchOptions options = {
                 .sandbox_ids = arguments->n_operands > 0 ? (const char *const *) arguments->operands : NULL,
@@ -189,7 +193,7 @@ int command_events(const Arguments *arguments) {
         _cleanup_free_ const char **types = arguments_get_all(arguments, "type");
         _cleanup_(hutch_error_freep) HutchError *error = NULL;
         _cleanup_(error_clear) HutchError err = {};
-        Events events = {
+        _cleanup_(events_clear) Events events = {
                 .format = output_format(arguments),
                 .follow = arguments_have(arguments, "follow"),
                 .types = types,

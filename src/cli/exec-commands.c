@@ -23,7 +23,7 @@
 #include "cli/spec-options.h"
 #include "pbtext/pbtext.h"
 
-#define COMMAND_WIDTH 60 /* of a command line in a table */
+#define COMMAND_WIDTH ((size_t) 60) /* of a command line in a table */
 
 DEFINE_CLEANUP(HutchExecStream *, hutch_exec_stream_free);
 DEFINE_CLEANUP(char **, strv_free);
@@ -43,18 +43,15 @@ static void print_exec(const HutchExec *exec, Format format) {
 
 /* The command line, as far as a table has room. The caller frees it. */
 static char *command_of(const ProtobufCMessage *exec) {
-        char *command = message_get(exec, "spec.argv");
+        char *command = message_join(exec, "spec.argv", " ");
 
-        for (char *c = command; *c; c++)
-                if (*c == ',')
-                        *c = ' ';
-        if (strlen(command) > COMMAND_WIDTH)
-                memcpy(command + COMMAND_WIDTH - 3, "...", 4);
+        if (command[text_prefix(command, COMMAND_WIDTH)])
+                memcpy(command + text_prefix(command, COMMAND_WIDTH - 3), "...", 4);
         return command;
 }
 
 int exec_spec_from_arguments(const Arguments *arguments, HutchExecSpec *exec, char ***ret_env, HutchError *err) {
-        int r = arguments_get_duration(arguments, "timeout", &exec->timeout, err);
+        int r = arguments_get_timeout(arguments, &exec->timeout, err);
 
         exec->working_directory = arguments_get(arguments, "workdir");
         exec->user = arguments_get(arguments, "user");
@@ -90,6 +87,10 @@ typedef struct Listing {
         uint64_t now;
 } Listing;
 
+static void listing_clear(Listing *listing) {
+        printer_clear(&listing->printer);
+}
+
 static int list_exec(const HutchExec *exec, void *user) {
         Listing *listing = user;
         _cleanup_(message_freep) ProtobufCMessage *message = message_of(exec);
@@ -116,7 +117,7 @@ static int list_exec(const HutchExec *exec, void *user) {
 int command_exec_list(const Arguments *arguments) {
         _cleanup_(hutch_client_freep) HutchClient *client = NULL;
         _cleanup_(hutch_error_freep) HutchError *error = NULL;
-        Listing listing = { .now = clock_realtime_ns() };
+        _cleanup_(listing_clear) Listing listing = { .now = clock_realtime_ns() };
 
         if (connection_open(arguments, &client, &error) < 0)
                 return report_error(error, NULL, EXIT_FAILURE);

@@ -193,6 +193,14 @@ int arguments_get_duration(const Arguments *arguments, const char *option, uint6
         return 0;
 }
 
+int arguments_get_timeout(const Arguments *arguments, uint64_t *ret_timeout, HutchError *err) {
+        int r = arguments_get_duration(arguments, "timeout", ret_timeout, err);
+
+        if (r == 0 && *ret_timeout == 0 && arguments_have(arguments, "timeout"))
+                return error_set(err, -EINVAL, "USAGE", "--timeout must be more than 0");
+        return r;
+}
+
 int usage_error(const Arguments *arguments, const char *format, ...) {
         va_list list;
 

@@ -80,6 +80,10 @@ const char **arguments_get_all(const Arguments *arguments, const char *option)
 int arguments_get_duration(const Arguments *arguments, const char *option, uint64_t *ret_duration, HutchError *err)
         __attribute__((nonnull(1, 2, 3)));
 
+/* The same for --timeout, which takes no 0: nobody could tell whether that is no time or no end. */
+int arguments_get_timeout(const Arguments *arguments, uint64_t *ret_timeout, HutchError *err)
+        __attribute__((nonnull(1, 2)));
+
 /* Says on stderr what is wrong with the arguments and where to read more. Returns EXIT_USAGE. */
 int usage_error(const Arguments *arguments, const char *format, ...) __attribute__((format(printf, 2, 3), nonnull));
 

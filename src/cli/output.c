@@ -53,8 +53,7 @@ static size_t width_of(const char *text) {
         return width;
 }
 
-/* How many bytes its first @width characters are. */
-static size_t prefix_of(const char *text, size_t width) {
+size_t text_prefix(const char *text, size_t width) {
         size_t len = 0;
 
         while (text[len] && (width > 0 || ((unsigned char) text[len] & 0xc0) == 0x80)) {
@@ -157,7 +156,7 @@ static void print_table(const Printer *printer) {
                 if (column == 0)
                         left = printer->width > 0 ? printer->width : SIZE_MAX;
                 in_colour = coloured && cell->tone != TONE_PLAIN && *cell->text && left > 0;
-                (void) printf("%s%.*s%s", in_colour ? tone_start(cell->tone) : "", (int) prefix_of(cell->text, left),
+                (void) printf("%s%.*s%s", in_colour ? tone_start(cell->tone) : "", (int) text_prefix(cell->text, left),
                               cell->text, in_colour ? "\033[0m" : "");
                 left -= cell_width < left ? cell_width : left;
                 if (last) {
@@ -179,7 +178,10 @@ void printer_end(Printer *printer) {
                 (void) puts(printer->n_messages > 0 ? "\n]" : "[]");
         else if (printer->n_messages == 0)
                 (void) puts("[]");
+        printer_clear(printer);
+}
 
+void printer_clear(Printer *printer) {
         for (size_t i = 0; i < printer->n_cells; i++)
                 free(printer->cells[i].text);
         free(printer->cells);

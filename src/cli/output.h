@@ -76,6 +76,9 @@ void printer_add_detail(Printer *printer, const char *name, const char *value) _
 /* Prints what is left and frees it. */
 void printer_end(Printer *printer) __attribute__((nonnull));
 
+/* Frees it without printing anything, where it has not ended. */
+void printer_clear(Printer *printer) __attribute__((nonnull));
+
 /* Prints one message; as a table it cannot be printed. */
 void print_message(Format format, const ProtobufCMessage *message) __attribute__((nonnull));
 
@@ -90,6 +93,9 @@ void span_format(uint64_t seconds, char ret_text[static SPAN_SIZE]); /* "45s", "
 
 /* How a state of a sandbox or an exec looks. */
 Tone state_tone(const char *state) __attribute__((nonnull));
+
+/* How many bytes the first @width characters of @text are. */
+size_t text_prefix(const char *text, size_t width) __attribute__((nonnull));
 
 /* @text with what could disturb a terminal replaced by "?". The caller frees it. */
 char *text_printable(const char *text) __attribute__((nonnull, returns_nonnull));

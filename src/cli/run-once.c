@@ -39,6 +39,7 @@ static bool has_option(const ProtobufCMessageDescriptor *type, const Option *opt
 static int read_request(const Arguments *arguments, ProtobufCMessage **ret_request, HutchError *err) {
         _cleanup_(message_freep) ProtobufCMessage *request = contract_message("ExecRequest");
         const char *timeout = arguments_get(arguments, "timeout");
+        uint64_t duration;
         int r;
 
         for (size_t i = 0; i < arguments->n_options; i++)
@@ -49,6 +50,8 @@ static int read_request(const Arguments *arguments, ProtobufCMessage **ret_reque
                 }
 
         r = fields_from_arguments(arguments, request, err);
+        if (r == 0)
+                r = arguments_get_timeout(arguments, &duration, err);
         if (r == 0 && timeout)
                 r = message_set(request, "timeout", timeout, err);
         for (size_t i = 0; i < arguments->n_operands && r == 0; i++)

@@ -102,7 +102,7 @@ static int read_run(const Arguments *arguments, OneShot *one_shot, HutchExecSpec
         int r = spec_from_arguments(arguments, &spec, err);
 
         if (r == 0)
-                r = arguments_get_duration(arguments, "timeout", &exec->timeout, err);
+                r = arguments_get_timeout(arguments, &exec->timeout, err);
         if (r == 0 && !keep && !message_has(spec, "idle_ttl"))
                 r = message_set(spec, "idle_ttl", ONE_SHOT_IDLE_TTL, err);
         if (r == 0 && !keep && !message_has(spec, "idle_action"))
@@ -118,17 +118,19 @@ static int read_run(const Arguments *arguments, OneShot *one_shot, HutchExecSpec
         return 0;
 }
 
-/* Why nothing could run, where the sandbox itself is to blame. */
-static void explain_failure(const OneShot *one_shot) {
+/* Says why nothing could run, where the sandbox itself is to blame. */
+static int explain_failure(void *user) {
+        const OneShot *one_shot = user;
         _cleanup_(hutch_sandbox_freep) HutchSandbox *sandbox = NULL;
 
         if (hutch_sandbox_get(one_shot->client, one_shot->sandbox->id, &sandbox, NULL) == 0 &&
             sandbox->state == HUTCH_SANDBOX_FAILED)
                 report_note("the sandbox failed: %s; 'hutch doctor' says what to change", sandbox->state_message);
+        return 0;
 }
 
 /* Runs the command in the sandbox that is there. Returns the exit code. */
-static int run_in(const OneShot *one_shot, const Arguments *arguments, HutchExecSpec exec, Signals *signals,
+static int run_in(OneShot *one_shot, const Arguments *arguments, HutchExecSpec exec, Signals *signals,
                   bool *ret_pipe_broke) {
         Session session = { .client = one_shot->client, .sandbox_id = one_shot->sandbox->id, .exec = exec };
         _cleanup_(strv_freep) char **env = NULL;
@@ -145,8 +147,9 @@ static int run_in(const OneShot *one_shot, const Arguments *arguments, HutchExec
         *ret_pipe_broke = r == -EPIPE && !error;
         if (r < 0)
                 exit_code = session_report(r, error, signals);
-        if (exit_code == EXIT_HUTCH_FAILED && !*ret_pipe_broke)
-                explain_failure(one_shot);
+        if (exit_code == EXIT_HUTCH_FAILED && !*ret_pipe_broke &&
+            signals_call(signals, explain_failure, one_shot) == -EINTR)
+                give_up(one_shot, signals);
         return exit_code;
 }
 

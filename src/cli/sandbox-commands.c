@@ -151,6 +151,10 @@ typedef struct Listing {
         uint64_t now;
 } Listing;
 
+static void listing_clear(Listing *listing) {
+        printer_clear(&listing->printer);
+}
+
 static int list_sandbox(const HutchSandbox *sandbox, void *user) {
         Listing *listing = user;
         _cleanup_(message_freep) ProtobufCMessage *message = NULL;
@@ -184,7 +188,8 @@ int command_list(const Arguments *arguments) {
         _cleanup_(hutch_error_freep) HutchError *error = NULL;
         _cleanup_(error_clear) HutchError err = {};
         const char *states_text = arguments_get(arguments, "state");
-        Listing listing = { .quiet = arguments_have(arguments, "quiet"), .now = clock_realtime_ns() };
+        _cleanup_(listing_clear)
+                Listing listing = { .quiet = arguments_have(arguments, "quiet"), .now = clock_realtime_ns() };
         uint32_t states = 0;
 
         if (states_text && parse_sandbox_states(states_text, &states, &err) < 0)
@@ -538,13 +543,12 @@ int command_wait(const Arguments *arguments) {
 
         if (text && parse_sandbox_states(text, &states, &err) < 0)
                 return usage_error(arguments, "--for: %s", error_message(&err));
-        if (arguments_get_duration(arguments, "timeout", &timeout, &err) < 0)
+        if (arguments_get_timeout(arguments, &timeout, &err) < 0)
                 return usage_error(arguments, "%s", error_message(&err));
 
         if (connection_open(arguments, &client, &error) < 0)
                 return report_error(error, NULL, EXIT_FAILURE);
-        if (hutch_sandbox_wait(client, id, states, arguments_have(arguments, "timeout") ? timeout : HUTCH_FOREVER,
-                               &sandbox, &error) < 0)
+        if (hutch_sandbox_wait(client, id, states, timeout > 0 ? timeout : HUTCH_FOREVER, &sandbox, &error) < 0)
                 return report_error(error, id,
                                     error && hutch_error_code(error) == HUTCH_DEADLINE_EXCEEDED ? EXIT_TIMED_OUT
                                                                                                 : EXIT_FAILURE);

@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
@@ -20,6 +21,13 @@
 
 #define PATIENCE (10 * NSEC_PER_SEC)
 
+/* Whether who started us wants it ignored, as nohup(1) does, and shells for what they start in the background. */
+static bool is_ignored(int number) {
+        struct sigaction action;
+
+        return sigaction(number, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
 int signals_open(Signals *ret_signals) {
         static const int read_signals[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH, SIGCONT };
         sigset_t set;
@@ -27,7 +35,8 @@ int signals_open(Signals *ret_signals) {
 
         (void) sigemptyset(&set);
         for (size_t i = 0; i < sizeof(read_signals) / sizeof(read_signals[0]); i++)
-                (void) sigaddset(&set, read_signals[i]);
+                if (!is_ignored(read_signals[i]))
+                        (void) sigaddset(&set, read_signals[i]);
         fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
         if (fd < 0)
                 return -errno;

@@ -154,10 +154,10 @@ int command_daemon_stop(const Arguments *arguments) {
         uint64_t timeout;
         int r;
 
-        if (!socket || arguments_get_duration(arguments, "timeout", &timeout, &err) < 0)
+        if (!socket || arguments_get_timeout(arguments, &timeout, &err) < 0)
                 return usage_error(arguments, "%s", error_message(&err));
 
-        r = hutch_daemon_stop(socket, arguments_have(arguments, "timeout") ? timeout : 30 * NSEC_PER_SEC, &error);
+        r = hutch_daemon_stop(socket, timeout > 0 ? timeout : 30 * NSEC_PER_SEC, &error);
         if (r < 0)
                 return report_error(error, NULL, EXIT_FAILURE);
         (void) printf("%s on %s\n", r > 0 ? "stopped the daemon" : "there was no daemon", socket);

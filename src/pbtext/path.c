@@ -57,6 +57,10 @@ static void append_value(StringBuilder *text, const Node *node) {
 }
 
 char *message_get(const ProtobufCMessage *message, const char *path) {
+        return message_join(message, path, ",");
+}
+
+char *message_join(const ProtobufCMessage *message, const char *path, const char *separator) {
         const ProtobufCFieldDescriptor *field = path_find(message, path, &message);
         _cleanup_(node_freep) Node *node = NULL;
         StringBuilder text = {};
@@ -69,7 +73,7 @@ char *message_get(const ProtobufCMessage *message, const char *path) {
                 append_value(&text, node);
         else
                 for (const Node *child = node->first; child; child = child->next) {
-                        string_builder_append(&text, child->index > 0 ? "," : "");
+                        string_builder_append(&text, child->index > 0 ? separator : "");
                         if (child->key)
                                 string_builder_appendf(&text, "%s=", child->key);
                         append_value(&text, child);

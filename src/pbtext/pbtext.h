@@ -60,6 +60,10 @@ int message_from_yaml(const ProtobufCMessageDescriptor *type, const char *text, 
  * frees it. The path must exist in the type. */
 char *message_get(const ProtobufCMessage *message, const char *path) __attribute__((nonnull, returns_nonnull));
 
+/* The same with @separator between the elements. */
+char *message_join(const ProtobufCMessage *message, const char *path, const char *separator)
+        __attribute__((nonnull, returns_nonnull));
+
 /* Whether the field is there: for those that know the difference; others are when they are not zero. */
 bool message_has(const ProtobufCMessage *message, const char *path) __attribute__((nonnull));
 

@@ -25,6 +25,9 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "integration"))
 from hutchd import BUILD, LIMIT  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
+ENDINGS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT]
+# What the tests themselves are to ignore, as under nohup, is not for hutch.
+HEEDING = ["env", "--default-signal"] if any(signal.getsignal(each) == signal.SIG_IGN for each in ENDINGS) else []
 BELOW = [*(("exec", name) for name in ("list", "ls", "get", "cancel")), ("daemon", "status")]
 
 
@@ -39,10 +42,10 @@ class Hutch:
             self.env["HUTCH_SOCKET"] = str(socket)
         self.env |= {"LANG": "C.UTF-8"} | environment
 
-    def start(self, *arguments: str, **options) -> subprocess.Popen:
+    def start(self, *arguments: str, wrapper: tuple[str, ...] = (), **options) -> subprocess.Popen:
         """Starts it in a process group of its own."""
         options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
-        return subprocess.Popen([self.program, *arguments], env=self.env, process_group=0, **options)
+        return subprocess.Popen([*HEEDING, *wrapper, self.program, *arguments], env=self.env, process_group=0, **options)
 
     def __call__(self, *arguments: str, stdin: bytes = b"", **options) -> "Ended":
         """Runs it to its end, with @stdin as its stdin."""
@@ -108,7 +111,7 @@ class Terminal:
         self.resize(rows, columns)
         self.before = termios.tcgetattr(ours)
         self.process = subprocess.Popen(
-            command,
+            [*HEEDING, *command],
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,

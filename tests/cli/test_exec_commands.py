@@ -81,6 +81,14 @@ def test_list_and_get(hutch, daemon, sandbox):
     assert "hutch exec list" in hutch.refused("exec", "get", sandbox, "no-such-exec")
 
 
+def test_list_shows_commands_as_they_are_and_cuts_none_within_a_character(hutch, sandbox):
+    hutch.ok("exec", sandbox, "true", "a,b", "c")
+    hutch.ok("exec", sandbox, "true", "é" * 100)
+    lines = hutch.ok("exec", "list", sandbox).strip().split("\n")
+    assert lines[1].endswith("  true a,b c")
+    assert lines[2].endswith("  true " + "é" * 52 + "...")
+
+
 def test_cancel_ends_it(hutch, daemon, sandbox):
     script = "trap '' TERM; echo ready; while :; do sleep 1; done"
     one = hutch.ok("exec", "-d", sandbox, "sh", "-c", script).strip()

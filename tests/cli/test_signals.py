@@ -2,13 +2,12 @@
 """Whatever ends `hutch run`, its sandbox is gone afterwards."""
 
 import signal
+import socket
 import time
 
 import pytest
-from commandline import end_group
+from commandline import ENDINGS, end_group
 from hutchd import wait_until
-
-ENDINGS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT]
 
 
 def ended(process) -> tuple[int, bytes, bytes]:
@@ -34,6 +33,19 @@ def test_a_command_that_does_not_mind_dies_of_it(hutch, daemon, number):
     end_group(running, number)
     assert ended(running)[0] == 128 + number
     daemon.wait(f"dies-{number.name}", "DELETED")
+
+
+@pytest.mark.parametrize("number", ENDINGS, ids=lambda number: number.name)
+def test_a_signal_that_hutch_was_told_to_ignore_is_nobodys(hutch, sandbox, number):
+    """As nohup does it, and a shell that starts something in the background."""
+    ignoring = ("env", f"--ignore-signal={number.name}")
+    script = "echo up; read line; echo $line"
+    running = hutch.start("exec", "-i", sandbox, "sh", "-c", script, stdin=-1, wrapper=ignoring)
+    assert running.stdout.readline() == b"up\n"
+    end_group(running, number)
+    end_group(running, number)
+    out, err = running.communicate(b"still here\n", timeout=60)
+    assert (running.returncode, out, err) == (0, b"still here\n", b"")
 
 
 def test_the_second_signal_gives_up_on_a_command_that_ignores_them(hutch, daemon):
@@ -184,6 +196,25 @@ def test_an_exec_whose_reader_goes_away_is_cancelled_before_hutch_ends(own):
     assert running.wait(30) == -signal.SIGPIPE
     running.stderr.close()
     wait_until(lambda: daemon.get(sandbox).active_execs == 0)
+
+
+def test_ctrl_c_is_heard_when_another_took_the_daemons_place_and_does_not_answer(own):
+    daemon, hutch = own
+    running = hutch.start("run", "--name", "deserted-1", "sh", "-c", "echo up; exec sleep 600")
+    assert running.stdout.readline() == b"up\n"
+    daemon.kill()
+    daemon.socket.unlink()
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(daemon.socket))
+        silent.listen()
+        assert b"closed the connection" in running.stderr.readline()
+        end_group(running)
+        time.sleep(0.3)
+        end_group(running)
+        code, _, err = ended(running)
+    assert code == 130 and b"gave up" in err and b"hutch delete deserted-1" in err
+    daemon.begin()
+    daemon.remove("deserted-1")
 
 
 def test_a_daemon_that_is_killed_is_told(own):
