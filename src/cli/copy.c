@@ -26,6 +26,7 @@
 #define BUFFER_SIZE ((size_t) 256 << 10) /* as much as goes into a message: it stays in a cache */
 #define RESUMES_MAX 6                    /* in a row that brought nothing */
 #define UPLOAD_ID_SIZE 32
+#define PART_NAME_MAX 128 /* bytes of a file's name in that of a part of it */
 
 /* ---- Into a sandbox ---- */
 
@@ -163,13 +164,14 @@ static int download_to(const Copy *copy, const Place *source, uint64_t offset, c
         return r;
 }
 
-/* The name under which the bytes of a version are collected beside @path, until there are all. */
+/* The name under which the bytes of a version are collected beside @path, until there are all. Of a long name it has
+ * the beginning, so that it is not too long itself: the version tells apart. */
 static char *part_name(const char *path, const char *version) {
         const char *slash = strrchr(path, '/');
         int folder = slash ? (int) (slash + 1 - path) : 0;
         char *name;
 
-        if (asprintf(&name, "%.*s.%s.%s.part", folder, path, path + folder, version) < 0)
+        if (asprintf(&name, "%.*s.%.*s.%s.part", folder, path, PART_NAME_MAX, path + folder, version) < 0)
                 abort();
         return name;
 }

@@ -49,19 +49,22 @@ static void format_bar(const Progress *progress, char ret_bar[static BAR_WIDTH +
 static void show(Progress *progress, uint64_t now) {
         double seconds = (double) (now - progress->start) / (double) NSEC_PER_SEC;
         uint64_t rate = (uint64_t) ((double) (progress->done - progress->first) / seconds);
-        _cleanup_free_ char *name = text_printable(progress->name);
+        _cleanup_free_ char *name = text_printable(progress->name), *line = NULL;
         char bar[BAR_WIDTH + 16], done[BYTES_SIZE], speed[BYTES_SIZE], left[32] = "";
         uint32_t rows, columns;
-        int width;
+        size_t width;
 
         terminal_size(&rows, &columns);
-        width = columns > REST_WIDTH + 8 ? (int) columns - REST_WIDTH : 8;
+        width = columns > REST_WIDTH + 8 ? columns - REST_WIDTH : 8;
         format_bar(progress, bar);
         bytes_format(progress->done, done);
         bytes_format(rate, speed);
         if (progress->total > progress->done && rate > 0)
                 (void) snprintf(left, sizeof(left), "  %" PRIu64 " s left", (progress->total - progress->done) / rate);
-        (void) fprintf(stderr, "\r%.*s  %s%s  %s/s%s\033[K", width, name, bar, done, speed, left);
+        if (asprintf(&line, "%.*s  %s%s  %s/s%s", (int) text_prefix(name, width), name, bar, done, speed, left) < 0)
+                abort();
+        /* A line that wraps could not be drawn over. */
+        (void) fprintf(stderr, "\r%.*s\033[K", (int) text_prefix(line, columns > 0 ? columns - 1 : SIZE_MAX), line);
         (void) fflush(stderr);
         progress->shown = now;
 }

@@ -8,6 +8,7 @@ import stat
 import subprocess
 
 import pytest
+from commandline import Terminal
 
 MIB = 1 << 20
 
@@ -108,6 +109,24 @@ def test_progress_is_shown_on_a_terminal_only(hutch, sandbox, tmp_path):
         assert terminal.ended() == 0
         assert terminal.seen == ""
     assert (tmp_path / "back").stat().st_size == 200 * MIB
+
+
+@pytest.mark.parametrize("columns", [20, 300])
+def test_progress_stays_in_its_line(hutch, sandbox, columns):
+    script = f"for i in 1 2 3 4 5 6; do head -c 3000000 /dev/zero; sleep 0.2; done | {hutch.program} cp - {sandbox}:slow"
+    with Terminal(["sh", "-c", script], hutch.env, 24, columns) as terminal:
+        assert terminal.ended() == 0
+    lines = re.sub(r"\x1b\[K", "", terminal.seen).split("\r")
+    assert any("MiB" in line for line in lines)
+    assert max(len(line) for line in lines) < columns
+
+
+def test_a_file_with_a_long_name_comes_back(hutch, sandbox, tmp_path):
+    for name in ("n" * 255, "é" * 127):
+        hutch.ok("exec", sandbox, "sh", "-c", f"echo long >{name}")
+        hutch.ok("cp", f"{sandbox}:{name}", str(tmp_path))
+        assert (tmp_path / name).read_text() == "long\n"
+    assert len(os.listdir(tmp_path)) == 2
 
 
 def test_what_cannot_be_copied_is_told(hutch, sandbox, tmp_path):
