@@ -4,6 +4,8 @@
 
 #include "base/utf8.h"
 
+#include <string.h>
+
 bool utf8_valid(const char *bytes, size_t len) {
         while (len > 0) {
                 uint32_t code_point;
@@ -53,4 +55,14 @@ size_t utf8_next(const char *bytes, size_t len, uint32_t *ret_code_point) {
         }
 
         return 0;
+}
+
+size_t utf8_prefix(const char *text, size_t max) {
+        size_t len = strnlen(text, max);
+
+        if (len < max)
+                return len;
+        while (len > 0 && ((uint8_t) text[len] & 0xc0) == 0x80)
+                len--;
+        return len;
 }

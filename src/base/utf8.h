@@ -13,3 +13,6 @@ bool utf8_valid(const char *bytes, size_t len);
 /* Decodes the first character of the @len bytes at @bytes. Returns how many bytes it takes, 1 to 4; 0 when there is
  * none or it is malformed. */
 size_t utf8_next(const char *bytes, size_t len, uint32_t *ret_code_point) __attribute__((nonnull(3)));
+
+/* How many bytes of @text, which is UTF-8, fit into @max without a character being cut. */
+size_t utf8_prefix(const char *text, size_t max) __attribute__((nonnull));

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/strings.h"
+#include "base/utf8.h"
 #include "control/objects.h"
 #include "control/text.h"
 
@@ -266,7 +267,8 @@ static ExecInput read_end(const Exec *exec, const RuntimeExecEnd *end, ExecResul
 static void add_message(ExecResult *result, const char *text) {
         char message[EXEC_MESSAGE_MAX + 1];
 
-        (void) snprintf(message, sizeof message, "%.128s%s%s", result->message, *result->message ? "; " : "", text);
+        (void) snprintf(message, sizeof message, "%.*s%s%s", (int) utf8_prefix(result->message, 128), result->message,
+                        *result->message ? "; " : "", text);
         set_message(result, message);
 }
 

@@ -4,14 +4,13 @@
 
 #include "control/text.h"
 
-#include <stdint.h>
 #include <string.h>
 
-void text_copy(char *to, size_t size, const char *text) {
-        size_t len = strnlen(text, size - 1);
+#include "base/utf8.h"
 
-        while (len > 0 && ((uint8_t) text[len] & 0xc0) == 0x80)
-                len--;
+void text_copy(char *to, size_t size, const char *text) {
+        size_t len = utf8_prefix(text, size - 1);
+
         memcpy(to, text, len);
         to[len] = '\0';
 }

@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/utf8.h"
 #include "keeper/input.h"
 #include "keeper/loop.h"
 #include "keeper/pump.h"
@@ -77,13 +78,18 @@ struct KeptExec {
         uint64_t out_bytes, err_bytes, out_dropped, err_dropped;
 };
 
+/* As much of a text for people as fits into @max bytes. */
+static char *copy_text(const char *text, size_t max) {
+        return xstrndup(text, utf8_prefix(text, max));
+}
+
 void failure_set(Failure *failure, const HutchError *err) {
         Reason reason = reason_from_name(err->reason);
 
         *failure = (Failure){
                 .error = err->error,
                 .reason = reason != REASON_UNSPECIFIED ? reason : REASON_INTERNAL,
-                .message = xstrndup(error_message(err), FAILURE_MESSAGE_MAX),
+                .message = copy_text(error_message(err), FAILURE_MESSAGE_MAX),
         };
 }
 
@@ -572,9 +578,9 @@ int kept_exec_start(const ExecOwner *owner, const ExecPlan *plan, KeptExec **ret
                 .error_fd = -1,
                 .terminal = -1,
                 .has_terminal = plan->terminal,
-                .program = xstrndup(plan->argv[0], 128),
-                .directory = xstrndup(plan->working_directory, 128),
-                .user = xstrndup(plan->user, 64),
+                .program = copy_text(plan->argv[0], 128),
+                .directory = copy_text(plan->working_directory, 128),
+                .user = copy_text(plan->user, 64),
                 .timeout = plan->timeout,
                 .kill_grace = plan->kill_grace,
                 .alarm = alarm_new(owner->loop, on_alarm, exec),

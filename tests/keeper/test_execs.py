@@ -146,6 +146,12 @@ def test_what_cannot_be_started_says_why(keeper):
     assert_not_started(keeper.start("/tmp/odd"), "FILE_PERMISSION", errno.ENOEXEC)
 
 
+def test_names_that_are_told_in_part_end_between_characters(keeper):
+    for cut in range(4):
+        missing = keeper.run("/" + "x" * (123 + cut) + "€" * 20)
+        assert missing.end.failure.message.startswith("cannot execute /xxx")
+
+
 def test_starting_again_is_a_question(keeper):
     request = keeper.request("sh", "-c", "echo once; exit 3")
     first = keeper.send(request)

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/strings.h"
+#include "base/utf8.h"
 
 #include "control-fixture.h"
 
@@ -432,6 +433,25 @@ static void execs_survive_a_restart(void **state) {
         assert_exec_state(f, "sb-one", "ends", "EXITED");
         assert_int_equal(exec(f, "sb-one", "ends").record->result.exit_code, 4);
         assert_exec_state(f, "sb-one", "begins", "RUNNING");
+}
+
+/* Clients cannot read a message with a text that is not UTF-8. */
+static void what_is_said_of_an_end_is_cut_between_characters(void **state) {
+        _cleanup_(error_clear) HutchError failure = {};
+        Fixture *f = *state;
+        const char *message;
+
+        (void) error_set(&failure, -ENOENT, "FILE_NOT_FOUND", "%0127d\u20ac", 0);
+        bring_to(f, "sb-one", SANDBOX_READY);
+        f->fake.hold_exec = true;
+        create_exec(f, "sb-one", "exec", "true");
+        fake_end_exec(
+                f, "sb-one", "exec",
+                (RuntimeExecEnd){ .cause = RUNTIME_END_NOT_STARTED, .failure = &failure, .process_limit_hits = 1 });
+        fixture_turn(f);
+        message = exec(f, "sb-one", "exec").record->result.message;
+        assert_true(utf8_valid(message, strlen(message)));
+        assert_non_null(strstr(message, "processes"));
 }
 
 static void limits_that_were_hit_are_events(void **state) {
@@ -864,6 +884,7 @@ int main(void) {
                 test(quotas_of_execs_count_those_that_run),
                 test(lists_have_what_runs_and_what_has_ended),
                 test(execs_survive_a_restart),
+                test(what_is_said_of_an_end_is_cut_between_characters),
                 test(limits_that_were_hit_are_events),
                 test(output_is_read_live_until_the_durable_end),
                 test(the_last_lines_can_be_asked_for),

@@ -67,12 +67,24 @@ static void nothing_is_valid_but_has_no_first_character(void **state) {
         assert_int_equal(utf8_next(NULL, 0, &c), 0);
 }
 
+static void a_text_is_cut_between_characters(void **state) {
+        assert_int_equal(utf8_prefix("", 0), 0);
+        assert_int_equal(utf8_prefix("abc", 2), 2);
+        assert_int_equal(utf8_prefix("abc", 3), 3);
+        assert_int_equal(utf8_prefix("abc", 9), 3);
+        assert_int_equal(utf8_prefix("a\u20acb", 2), 1);
+        assert_int_equal(utf8_prefix("a\u20acb", 3), 1);
+        assert_int_equal(utf8_prefix("a\u20acb", 4), 4);
+        assert_int_equal(utf8_prefix("\U0001f407", 3), 0);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(every_code_point_in_its_shortest_form_and_no_other),
                 cmocka_unit_test(cut_and_stray_bytes_are_malformed),
                 cmocka_unit_test(one_bad_byte_spoils_the_text),
                 cmocka_unit_test(nothing_is_valid_but_has_no_first_character),
+                cmocka_unit_test(a_text_is_cut_between_characters),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
