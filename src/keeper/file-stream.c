@@ -19,13 +19,18 @@ _Static_assert(sizeof(FileFrameHead) + PROTOBUF_BYTES_HEAD_MAX <= FILE_HEAD, "th
 
 #define UNPACKED_MAX (9 << 20) /* bytes in memory of a message: as large as any, and what it says */
 
+/* Where a message begins in the buffer, so that large data behind its head of four bytes is aligned: from there the
+ * kernel copies it to files faster. */
+#define DATA_ALIGNMENT 64
+#define MESSAGE_AT (DATA_ALIGNMENT - 4)
+
 struct FileStream {
         int socket;
         bool is_half_closed;
         bool is_cancelled; /* or the keeper is gone */
         bool is_kept;      /* an upload is */
         uint8_t *buffer;
-        size_t size;
+        size_t size; /* of the largest message that it has room for */
 };
 
 FileStream *file_stream_new(int socket) {
@@ -67,16 +72,17 @@ static int read_all(FileStream *stream, void *bytes, size_t len) {
 }
 
 static int read_bytes(FileStream *stream, size_t len) {
-        if (len > stream->size) {
-                uint8_t *larger = len <= FILE_FRAME_MAX ? realloc(stream->buffer, len) : NULL;
-                if (!larger) {
+        if (!stream->buffer || len > stream->size) {
+                void *larger;
+                if (len > FILE_FRAME_MAX || posix_memalign(&larger, DATA_ALIGNMENT, MESSAGE_AT + len) != 0) {
                         stream->is_cancelled = true;
                         return -ECANCELED;
                 }
+                free(stream->buffer);
                 stream->buffer = larger;
                 stream->size = len;
         }
-        return read_all(stream, stream->buffer, len);
+        return read_all(stream, stream->buffer + MESSAGE_AT, len);
 }
 
 int file_stream_receive(FileStream *stream, const uint8_t **ret_bytes, size_t *ret_len) {
@@ -95,7 +101,7 @@ int file_stream_receive(FileStream *stream, const uint8_t **ret_bytes, size_t *r
         stream->is_cancelled = head.kind == FILE_FRAME_CANCEL;
         if (head.kind != FILE_FRAME_MESSAGE)
                 return stream->is_cancelled ? -ECANCELED : 0;
-        *ret_bytes = stream->buffer;
+        *ret_bytes = stream->buffer + MESSAGE_AT;
         *ret_len = head.len;
         return 1;
 }
@@ -191,7 +197,7 @@ int file_stream_begin(FileStream *stream, FileBegin *ret_begin) {
                 if (r < 0)
                         return r;
                 if (head.kind == FILE_FRAME_BEGIN && head.len == sizeof(*ret_begin)) {
-                        memcpy(ret_begin, stream->buffer, sizeof(*ret_begin));
+                        memcpy(ret_begin, stream->buffer + MESSAGE_AT, sizeof(*ret_begin));
                         return 0;
                 }
         }

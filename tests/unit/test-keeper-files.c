@@ -501,6 +501,28 @@ static void a_cancelled_stream_says_so(void **state) {
         fd_close(pair[1]);
 }
 
+static void large_data_is_aligned(void **state) {
+        _cleanup_(file_stream_freep) FileStream *stream = NULL;
+        static uint8_t message[PROTOBUF_BYTES_HEAD_MAX + (64 << 10)];
+        const uint8_t *bytes, *data;
+        size_t head = protobuf_write_bytes_head(message, 2, 64 << 10), len;
+        int pair[2];
+
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+        stream = file_stream_new(pair[1]);
+        send_frame(pair[0], FILE_FRAME_MESSAGE, "small", 5);
+        assert_int_equal(file_stream_receive(stream, &bytes, &len), 1);
+        memset(message + head, 'x', 64 << 10);
+        send_frame(pair[0], FILE_FRAME_MESSAGE, message, head + (64 << 10));
+        assert_int_equal(file_stream_receive(stream, &bytes, &len), 1);
+        assert_int_equal(len, head + (64 << 10));
+        assert_memory_equal(bytes, message, len);
+        assert_true(protobuf_find_bytes(bytes, len, 2, &data, &len));
+        assert_int_equal((uintptr_t) data % 64, 0);
+        fd_close(pair[0]);
+        fd_close(pair[1]);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(the_smallest_names_are_kept),
@@ -522,6 +544,7 @@ int main(void) {
                                                 root_tear_down),
                 cmocka_unit_test_setup_teardown(a_worker_skips_what_was_on_its_way, root_set_up, root_tear_down),
                 cmocka_unit_test(a_cancelled_stream_says_so),
+                cmocka_unit_test(large_data_is_aligned),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
