@@ -26,6 +26,10 @@ sleep 1000
 """
 
 
+def duration(seconds: float) -> dict[str, int]:
+    return {"seconds": int(seconds), "nanos": int(seconds % 1 * 1e9)}
+
+
 def start_tree(keeper, **values):
     started = keeper.start("sh", "-c", TREE, **values)
     wait_until(lambda: keeper.output(started.exec_id) == b"ready\n")
@@ -115,9 +119,10 @@ def test_cancel_of_an_unknown_exec(keeper):
 
 def test_a_timeout_kills_the_tree(keeper):
     began = time.monotonic()
-    exec_id = start_tree(keeper, timeout={"nanos": 500_000_000}, kill_grace={"nanos": 200_000_000})
-    ended = keeper.wait(exec_id, 5)
-    assert time.monotonic() - began > 0.65
+    timeout = 0.5 * PATIENCE  # until when the tree has to stand
+    exec_id = start_tree(keeper, timeout=duration(timeout), kill_grace=duration(0.2))
+    ended = keeper.wait(exec_id, timeout + 5)
+    assert time.monotonic() - began > timeout + 0.15
     assert ended.end.cause == protocol().KEEPER_END_CAUSE_TIMED_OUT
     assert only_init_is_left(keeper)
 
