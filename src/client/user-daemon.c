@@ -207,10 +207,9 @@ static int lock_start(const char *state, HutchError *err) {
         return TAKE_FD(fd);
 }
 
-int user_daemon_start(const char *path, Failure *failure) {
+static int start_if_none(const char *path, HutchError *err) {
         _cleanup_free_ char *state = NULL;
         _cleanup_close_ int lock = -1;
-        HutchError *err = &failure->error;
         int r = is_there(path, err);
 
         if (r != 0)
@@ -237,6 +236,22 @@ int user_daemon_start(const char *path, Failure *failure) {
         /* It refuses when one that others started has the state folder: then that one may listen here. */
         if (r == -EIO && is_there(path, NULL) > 0)
                 return 0;
+        return r;
+}
+
+int user_daemon_start(const char *path, Failure *failure) {
+        HutchError *err = &failure->error, why;
+        int r = start_if_none(path, err);
+
+        if (r >= 0 || r == -ENOMEM || str_equal(err->reason, "DAEMON_UNREACHABLE"))
+                return r;
+
+        /* Whatever kept it from being started, for callers it is one thing: nobody serves them. */
+        why = *err;
+        *err = (HutchError){};
+        (void) error_set_code(err, STATUS_UNAVAILABLE, r, "DAEMON_UNREACHABLE", "the daemon could not be started: %s",
+                              error_message(&why));
+        error_clear(&why);
         return r;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
+#include <nghttp2/nghttp2.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,11 +9,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
+#include "base/fd.h"
 #include "base/memory.h"
 #include "client/endpoint.h"
 #include "fake-daemon.h"
@@ -197,12 +201,102 @@ static void a_contexts_file_that_is_not_right_is_refused(void **state) {
         rule_holds(__func__, "CONN-006");
 }
 
+/* ---- The name by which a client is known ---- */
+
+/* A server that only reads the headers of a request. */
+typedef struct Listener {
+        int fd;
+        char user_agent[64]; /* "" so far */
+} Listener;
+
+static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name, size_t name_len,
+                     const uint8_t *value, size_t value_len, uint8_t flags, void *user) {
+        Listener *listener = user;
+
+        (void) session, (void) frame, (void) flags;
+        if (name_len == strlen("user-agent") && memcmp(name, "user-agent", name_len) == 0)
+                snprintf(listener->user_agent, sizeof(listener->user_agent), "%.*s", (int) value_len,
+                         (const char *) value);
+        return 0;
+}
+
+static ssize_t send_to_client(nghttp2_session *session, const uint8_t *data, size_t len, int flags, void *user) {
+        const Listener *listener = user;
+
+        (void) session, (void) flags;
+        return write(listener->fd, data, len);
+}
+
+/* Takes the connection that @client makes to @server, and reads until the name was told. */
+static void hear_user_agent(int server, HutchClient *client, Listener *listener) {
+        nghttp2_session_callbacks *callbacks;
+        nghttp2_session *session;
+        uint8_t data[4096];
+
+        assert_int_equal(nghttp2_session_callbacks_new(&callbacks), 0);
+        nghttp2_session_callbacks_set_on_header_callback(callbacks, on_header);
+        nghttp2_session_callbacks_set_send_callback(callbacks, send_to_client);
+        assert_int_equal(nghttp2_session_server_new(&session, callbacks, listener), 0);
+        assert_int_equal(nghttp2_submit_settings(session, NGHTTP2_FLAG_NONE, NULL, 0), 0);
+        for (int i = 0; i < 10000 && !*listener->user_agent; i++) {
+                ssize_t n;
+
+                hutch_client_dispatch(client);
+                if (listener->fd < 0)
+                        listener->fd = accept4(server, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+                n = read(listener->fd, data, sizeof(data));
+                if (n > 0)
+                        assert_int_equal(nghttp2_session_mem_recv(session, data, (size_t) n), n);
+                if (listener->fd >= 0)
+                        assert_int_equal(nghttp2_session_send(session), 0);
+                if (n <= 0)
+                        (void) usleep(1000);
+        }
+        nghttp2_session_del(session);
+        nghttp2_session_callbacks_del(callbacks);
+}
+
+static void expect_user_agent(const char *given, const char *expected) {
+        struct sockaddr_un address = { .sun_family = AF_UNIX };
+        _cleanup_close_ int server = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        Listener listener = { .fd = -1 };
+        HutchClient *client = NULL;
+        HutchCall *call = NULL;
+        char text[96];
+
+        snprintf(address.sun_path, sizeof(address.sun_path), "%s/socket", folder);
+        snprintf(text, sizeof(text), "unix:%s", address.sun_path);
+        assert_int_equal(bind(server, (const struct sockaddr *) &address, sizeof(address)), 0);
+        assert_int_equal(listen(server, 8), 0);
+        assert_int_equal(hutch_client_new(&(HutchClientOptions){ .address = text, .user_agent = given }, &client, NULL),
+                         0);
+        assert_int_equal(hutch_call_new(client, "SystemService/Ping", 0, NULL, &call, NULL), 0);
+        assert_int_equal(hutch_call_send(call, false, "", 0, NULL), 0);
+        hear_user_agent(server, client, &listener);
+        assert_string_equal(listener.user_agent, expected);
+        hutch_call_free(call);
+        hutch_client_free(client);
+        (void) fd_close(listener.fd);
+        assert_int_equal(unlink(address.sun_path), 0);
+}
+
+static void the_user_agent_is_the_librarys_or_the_callers(void **state) {
+        char expected[64];
+
+        (void) state;
+        snprintf(expected, sizeof(expected), "hutch-c/%s", hutch_version());
+        expect_user_agent(NULL, expected);
+        expect_user_agent("mine/1", "mine/1");
+        rule_holds(__func__, "CONN-009");
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup(the_first_that_is_there_is_meant, set_up),
                 cmocka_unit_test_setup(the_environment_is_for_addresses, set_up),
                 cmocka_unit_test_setup(a_context_has_all_that_is_needed, set_up),
                 cmocka_unit_test_setup(a_contexts_file_that_is_not_right_is_refused, set_up),
+                cmocka_unit_test_setup(the_user_agent_is_the_librarys_or_the_callers, set_up),
         };
         char hutch[64];
         int failed;
