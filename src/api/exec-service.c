@@ -168,7 +168,9 @@ static void list_execs(Call *call, const uint8_t *bytes, size_t len, void *conte
         _cleanup_(string_builder_clear) StringBuilder text = {};
         const Hutch__V1__ListExecsRequest *message;
         unsigned states;
+        uint64_t after;
         Api *api = context;
+        int r;
 
         message = request_begin(&request, api, call, &hutch__v1__list_execs_request__descriptor, bytes, len);
         if (!message)
@@ -180,11 +182,16 @@ static void list_execs(Call *call, const uint8_t *bytes, size_t len, void *conte
         if (request_is_refused(&request))
                 return;
 
-        if (control_list_execs(api->options.control, &request.caller.caller, message->sandbox_id, states,
-                               listing.after_serial, list_exec, &listing, &request.err) < 0) {
+        after = listing.after_serial;
+        r = control_list_execs(api->options.control, &request.caller.caller, message->sandbox_id, states, &after,
+                               list_exec, &listing, &request.err);
+        if (r < 0) {
                 request_fail(&request);
                 return;
         }
+
+        if (r > 0)
+                listing_break(&listing, after);
         listing_end(&listing, 2);
         request_reply(&request, &listing.buffer);
 }

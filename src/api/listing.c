@@ -34,6 +34,11 @@ void listing_added(Listing *listing, uint64_t serial) {
         listing->n++;
 }
 
+void listing_break(Listing *listing, uint64_t serial) {
+        listing->after_serial = serial;
+        listing->more = true;
+}
+
 void listing_end(Listing *listing, unsigned field) {
         char token[PAGE_TOKEN_SIZE];
 

@@ -35,6 +35,9 @@ void listing_begin(Listing *listing, Request *request, uint32_t page_size, const
 bool listing_has_room(Listing *listing) __attribute__((nonnull));
 void listing_added(Listing *listing, uint64_t serial) __attribute__((nonnull));
 
+/* There is another page, after @serial, though this one may be empty. */
+void listing_break(Listing *listing, uint64_t serial) __attribute__((nonnull));
+
 /* Puts the token of the next page, if there is one, into @field. */
 void listing_end(Listing *listing, unsigned field) __attribute__((nonnull));
 

@@ -187,8 +187,9 @@ static void list_sandboxes(Call *call, const uint8_t *bytes, size_t len, void *c
         _cleanup_(string_builder_clear) StringBuilder text = {};
         const Hutch__V1__ListSandboxesRequest *message;
         SandboxFilter filter = {};
-        uint64_t cursor;
+        uint64_t cursor, after;
         Api *api = context;
+        int r;
 
         message = request_begin(&request, api, call, &hutch__v1__list_sandboxes_request__descriptor, bytes, len);
         if (!message)
@@ -207,12 +208,16 @@ static void list_sandboxes(Call *call, const uint8_t *bytes, size_t len, void *c
         cursor = control_cursor(api->options.control);
         filter.selector = selector;
         filter.all_owners = message->all_owners;
-        if (control_list_sandboxes(api->options.control, &request.caller.caller, &filter, listing.after_serial,
-                                   list_sandbox, &listing, &request.err) < 0) {
+        after = listing.after_serial;
+        r = control_list_sandboxes(api->options.control, &request.caller.caller, &filter, &after, list_sandbox,
+                                   &listing, &request.err);
+        if (r < 0) {
                 request_fail(&request);
                 return;
         }
 
+        if (r > 0)
+                listing_break(&listing, after);
         listing_end(&listing, 2);
         wire_put_uint(&listing.buffer, 3, cursor);
         request_reply(&request, &listing.buffer);

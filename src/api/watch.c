@@ -132,14 +132,15 @@ static bool show_more(WatchStream *stream) {
         const WatchRequest *request = request_of(stream);
         SandboxFilter filter = { .selector = stream->selector, .all_owners = request->all_owners };
         _cleanup_(error_clear) HutchError err = {};
+        uint64_t after = stream->after_serial;
 
         if (!request->include_snapshot)
                 return true;
         if (request->n_sandbox_ids > 0)
                 return show_named(stream);
 
-        if (control_list_sandboxes(stream->base.api->options.control, &stream->caller.caller, &filter,
-                                   stream->after_serial, show_listed, stream, &err) < 0) {
+        if (control_list_sandboxes(stream->base.api->options.control, &stream->caller.caller, &filter, &after,
+                                   show_listed, stream, &err) < 0) {
                 api_stream_fail(&stream->base, &err);
                 return false;
         }

@@ -148,10 +148,12 @@ typedef struct SandboxFilter {
         bool all_owners;          /* for admins, else CALLER_NOT_ALLOWED */
 } SandboxFilter;
 
-/* Calls @callback with the caller's sandboxes after @after_serial that match, oldest first, until it returns false. */
+/* Calls @callback with the caller's sandboxes after the serial @after that match, oldest first, until it returns false.
+ * Returns 1 when so many of the store were looked at that others are to have their turn: @after tells where to go on. */
 typedef bool (*SandboxCallback)(const SandboxView *view, void *user);
-int control_list_sandboxes(Control *control, const Caller *caller, const SandboxFilter *filter, uint64_t after_serial,
-                           SandboxCallback callback, void *user, HutchError *err) __attribute__((nonnull(1, 2, 3, 5)));
+int control_list_sandboxes(Control *control, const Caller *caller, const SandboxFilter *filter, uint64_t *after,
+                           SandboxCallback callback, void *user, HutchError *err)
+        __attribute__((nonnull(1, 2, 3, 4, 5)));
 
 /* Deletes what matches; @callback hears of each, as control_list_sandboxes(). */
 int control_delete_sandboxes(Control *control, const Caller *caller, const SandboxFilter *filter,
@@ -187,11 +189,10 @@ int control_cancel_exec(Control *control, const Caller *caller, const char *sand
 int control_run_once(Control *control, const Caller *caller, const RequestKey *key, SandboxSpec *sandbox,
                      ExecSpec *exec, ExecView *ret_view, HutchError *err) __attribute__((nonnull(1, 2, 3, 4, 5, 6)));
 
-/* @states: bits by ExecState; 0: any. */
+/* The same of a sandbox's execs. @states: bits by ExecState; 0: any. */
 typedef bool (*ExecCallback)(const ExecView *view, void *user);
-int control_list_execs(Control *control, const Caller *caller, const char *sandbox_id, unsigned states,
-                       uint64_t after_serial, ExecCallback callback, void *user, HutchError *err)
-        __attribute__((nonnull(1, 2, 3, 6)));
+int control_list_execs(Control *control, const Caller *caller, const char *sandbox_id, unsigned states, uint64_t *after,
+                       ExecCallback callback, void *user, HutchError *err) __attribute__((nonnull(1, 2, 3, 5, 6)));
 
 /* Being attached to an exec: hearing how it goes on, reading its output, sending it input. Keeps its sandbox awake. */
 typedef struct Attachment Attachment;

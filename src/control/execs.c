@@ -513,9 +513,10 @@ static int page_add(const ExecRecord *record, const StoredSpec *stored, void *us
         return 0;
 }
 
-int control_list_execs(Control *control, const Caller *caller, const char *sandbox_id, unsigned states,
-                       uint64_t after_serial, ExecCallback callback, void *user, HutchError *err) {
-        ExecPage page = { .states = states, .after = after_serial };
+int control_list_execs(Control *control, const Caller *caller, const char *sandbox_id, unsigned states, uint64_t *after,
+                       ExecCallback callback, void *user, HutchError *err) {
+        ExecPage page = { .states = states, .after = *after };
+        size_t n_looks = 0;
         bool go_on = true;
         int r;
 
@@ -540,6 +541,11 @@ int control_list_execs(Control *control, const Caller *caller, const char *sandb
                         if (page.items[i]->is_gone)
                                 (void) exec_free(page.items[i]);
                 }
-        } while (r >= 0 && go_on && page.n_rows == LIST_PAGE);
-        return r < 0 ? r : 0;
+                n_looks += page.n_rows;
+        } while (r >= 0 && go_on && page.n_rows == LIST_PAGE && n_looks < LOOKS_MAX);
+        if (r < 0 || !go_on || page.n_rows < LIST_PAGE)
+                return r < 0 ? r : 0;
+
+        *after = page.after;
+        return 1;
 }

@@ -12,6 +12,8 @@
  * records at the commit, and puts the copies back when it fails. What a record says may be acted on, by the runtime's
  * verbs or by telling anybody, only when the object is not changed. */
 
+#define LOOKS_MAX 2048 /* rows that one request reads of the store, however few of them it wants */
+
 typedef struct Sandbox Sandbox;
 typedef struct Exec Exec;
 typedef struct Owner Owner;

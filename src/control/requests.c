@@ -411,12 +411,13 @@ static int page_peek(DeletedPage *page, Sandbox **ret_sandbox, HutchError *err) 
 
 static const SandboxList no_sandboxes = {};
 
-int control_list_sandboxes(Control *control, const Caller *caller, const SandboxFilter *filter, uint64_t after_serial,
+int control_list_sandboxes(Control *control, const Caller *caller, const SandboxFilter *filter, uint64_t *after,
                            SandboxCallback callback, void *user, HutchError *err) {
-        _cleanup_(page_clear) DeletedPage page = { .control = control, .after = after_serial };
+        _cleanup_(page_clear) DeletedPage page = { .control = control, .after = *after };
         const SandboxList *list = &control->sandboxes;
         bool deleted = filter->states >> SANDBOX_DELETED & 1, live = filter->states != 1u << SANDBOX_DELETED;
-        size_t i;
+        uint64_t last = *after;
+        size_t i, n_dead = 0;
         int r;
 
         r = check_all_owners(caller, filter->all_owners, err);
@@ -435,7 +436,7 @@ int control_list_sandboxes(Control *control, const Caller *caller, const Sandbox
                         return r;
         }
 
-        for (i = live ? sandbox_list_after(list, after_serial) : list->n;;) {
+        for (i = live ? sandbox_list_after(list, *after) : list->n;;) {
                 Sandbox *dead, *next = i < list->n ? list->items[i] : NULL;
                 SandboxView view;
                 bool go_on = true;
@@ -450,10 +451,15 @@ int control_list_sandboxes(Control *control, const Caller *caller, const Sandbox
                         return r;
                 if (!next && !dead)
                         return 0;
+                if (n_dead == LOOKS_MAX) {
+                        *after = last;
+                        return 1;
+                }
 
                 if (dead && (!next || dead->record.serial < next->record.serial)) {
                         next = dead;
                         page.at++;
+                        n_dead++;
                 } else {
                         dead = NULL;
                         i++;
@@ -462,6 +468,7 @@ int control_list_sandboxes(Control *control, const Caller *caller, const Sandbox
                         view = view_of(next);
                         go_on = callback(&view, user);
                 }
+                last = next->record.serial;
                 (void) sandbox_free(dead);
                 if (!go_on)
                         return 0;

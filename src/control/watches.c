@@ -16,8 +16,8 @@
 #include "base/strings.h"
 #include "control/objects.h"
 
-#define SCAN_MAX 500   /* events of the store that are looked at in one go */
-#define LOOKS_MAX 4096 /* events that all watches together look at in one turn, while everybody else waits */
+#define SCAN_MAX 500        /* events of the store that are looked at in one go */
+#define TURN_LOOKS_MAX 4096 /* events that all watches together look at in one turn, while everybody else waits */
 
 /* A watch's interest in one sandbox. */
 typedef struct WatchLink {
@@ -154,7 +154,7 @@ void watches_tell(Control *control, const EventRow *row) {
 }
 
 void watches_wake(Control *control) {
-        control->looks_left = LOOKS_MAX;
+        control->looks_left = TURN_LOOKS_MAX;
         /* Who is to be called again meanwhile is called in the next turn. */
         for (size_t n = control->n_wake; n > 0 && control->wake; n--) {
                 Watch *watch = control->wake;

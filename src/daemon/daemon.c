@@ -207,9 +207,10 @@ static bool on_sandbox(const SandboxView *view, void *user) {
 static bool has_sandboxes(const Daemon *daemon) {
         static const Caller self = { .name = "hutchd", .admin = true };
         bool has_any = false;
+        uint64_t after = 0;
 
-        (void) control_list_sandboxes(daemon->control, &self, &(SandboxFilter){ .all_owners = true }, 0, on_sandbox,
-                                      &has_any, NULL);
+        (void) control_list_sandboxes(daemon->control, &self, &(SandboxFilter){ .all_owners = true }, &after,
+                                      on_sandbox, &has_any, NULL);
         return has_any;
 }
 

@@ -396,6 +396,33 @@ static bool note(const ExecView *view, void *user) {
         return true;
 }
 
+static void a_list_does_not_look_at_all_there_ever_was_at_once(void **state) {
+        enum { N = 5000 };
+        Fixture *f = *state;
+        _cleanup_(exec_spec_unrefp) ExecSpec *spec = fixture_exec_spec("true");
+        RequestKey key = { .method = "C" };
+        char id[16], ids[256] = "";
+        uint64_t after = 0;
+        unsigned n_breaks = 0;
+        ExecView view;
+
+        bring_to(f, "sb-one", SANDBOX_PENDING);
+        for (int i = 0; i < N; i++) {
+                (void) snprintf(id, sizeof id, "exec%d", i);
+                assert_int_equal(control_create_exec(f->control, &alice, &key, "sb-one", id, spec, false, &view, NULL),
+                                 0);
+                if (i < N - 1)
+                        assert_int_equal(control_cancel_exec(f->control, &alice, "sb-one", id, 0, &view, NULL), 0);
+        }
+        for (int r = 1; r > 0; n_breaks += (unsigned) r) {
+                assert_string_equal(ids, "");
+                r = control_list_execs(f->control, &alice, "sb-one", 1u << EXEC_PENDING, &after, note, ids, NULL);
+                assert_in_range(r, 0, 1);
+        }
+        assert_string_equal(ids, "exec4999 ");
+        assert_int_equal(n_breaks, 2);
+}
+
 static void lists_have_what_runs_and_what_has_ended(void **state) {
         Fixture *f = *state;
         char ids[256] = "";
@@ -406,12 +433,14 @@ static void lists_have_what_runs_and_what_has_ended(void **state) {
         create_exec(f, "sb-one", "tri3", "true");
         fake_end_exec(f, "sb-one", "two2", (RuntimeExecEnd){ .end_time = 1 });
         fixture_turn(f);
-        assert_int_equal(control_list_execs(f->control, &alice, "sb-one", 0, 0, note, ids, NULL), 0);
+        assert_int_equal(control_list_execs(f->control, &alice, "sb-one", 0, &(uint64_t){ 0 }, note, ids, NULL), 0);
         assert_string_equal(ids, "one1 two2 tri3 ");
         ids[0] = '\0';
-        assert_int_equal(control_list_execs(f->control, &alice, "sb-one", 1u << EXEC_RUNNING, 1, note, ids, NULL), 0);
+        assert_int_equal(
+                control_list_execs(f->control, &alice, "sb-one", 1u << EXEC_RUNNING, &(uint64_t){ 1 }, note, ids, NULL),
+                0);
         assert_string_equal(ids, "tri3 ");
-        assert_refused(f, control_list_execs(f->control, &bob, "sb-one", 0, 0, note, ids, &f->err),
+        assert_refused(f, control_list_execs(f->control, &bob, "sb-one", 0, &(uint64_t){ 0 }, note, ids, &f->err),
                        "SANDBOX_NOT_FOUND");
 }
 
@@ -883,6 +912,7 @@ int main(void) {
                 test(a_repeated_exec_is_run_once),
                 test(quotas_of_execs_count_those_that_run),
                 test(lists_have_what_runs_and_what_has_ended),
+                test(a_list_does_not_look_at_all_there_ever_was_at_once),
                 test(execs_survive_a_restart),
                 test(what_is_said_of_an_end_is_cut_between_characters),
                 test(limits_that_were_hit_are_events),

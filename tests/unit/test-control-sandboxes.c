@@ -481,24 +481,25 @@ static void lists_are_in_order_and_by_pages(void **state) {
         }
         assert_int_equal(create_as(f, &bob, "sb-bobs", NULL, 0, NULL), 0);
 
-        assert_int_equal(control_list_sandboxes(f->control, &alice, &(const SandboxFilter){}, 0, note, &listed, NULL),
+        assert_int_equal(control_list_sandboxes(f->control, &alice, &(const SandboxFilter){}, &(uint64_t){ 0 }, note,
+                                                &listed, NULL),
                          0);
         assert_string_equal(listed.ids, "1001 1002 1004 ");
         listed = (Listed){ .left = 99, .serial = listed.serial };
-        assert_int_equal(control_list_sandboxes(f->control, &alice, &(const SandboxFilter){}, listed.serial, note,
-                                                &listed, NULL),
+        assert_int_equal(control_list_sandboxes(f->control, &alice, &(const SandboxFilter){},
+                                                &(uint64_t){ listed.serial }, note, &listed, NULL),
                          0);
         assert_string_equal(listed.ids, "1005 1007 ");
 
         listed = (Listed){ .left = 99 };
-        assert_int_equal(control_list_sandboxes(f->control, &alice, &(const SandboxFilter){ .states = deleted }, 0,
-                                                note, &listed, NULL),
+        assert_int_equal(control_list_sandboxes(f->control, &alice, &(const SandboxFilter){ .states = deleted },
+                                                &(uint64_t){ 0 }, note, &listed, NULL),
                          0);
         assert_string_equal(listed.ids, "1000 1003 1006 ");
         listed = (Listed){ .left = 99 };
         assert_int_equal(control_list_sandboxes(f->control, &root,
-                                                &(const SandboxFilter){ .states = ~0u, .all_owners = true }, 2, note,
-                                                &listed, NULL),
+                                                &(const SandboxFilter){ .states = ~0u, .all_owners = true },
+                                                &(uint64_t){ 2 }, note, &listed, NULL),
                          0);
         assert_string_equal(listed.ids, "1002 1003 1004 1005 1006 1007 bobs ");
 
@@ -511,8 +512,8 @@ static void lists_are_in_order_and_by_pages(void **state) {
                 fixture_turn(f);
                 observe(f, SANDBOX_OBSERVED_REMOVED, "sb-bobs");
                 listed = (Listed){ .left = 99 };
-                assert_int_equal(control_list_sandboxes(f->control, &bob, &(const SandboxFilter){ .states = ~0u }, 0,
-                                                        note, &listed, NULL),
+                assert_int_equal(control_list_sandboxes(f->control, &bob, &(const SandboxFilter){ .states = ~0u },
+                                                        &(uint64_t){ 0 }, note, &listed, NULL),
                                  0);
                 assert_string_equal(listed.ids, "bobs ");
                 f->fake.hold_remove = false;
@@ -520,13 +521,13 @@ static void lists_are_in_order_and_by_pages(void **state) {
 
         assert_int_equal(selector_parse("a=b", 3, &selector, NULL), 0);
         listed = (Listed){ .left = 99 };
-        assert_int_equal(control_list_sandboxes(f->control, &alice, &(const SandboxFilter){ .selector = selector }, 0,
-                                                note, &listed, NULL),
+        assert_int_equal(control_list_sandboxes(f->control, &alice, &(const SandboxFilter){ .selector = selector },
+                                                &(uint64_t){ 0 }, note, &listed, NULL),
                          0);
         assert_string_equal(listed.ids, "1001 1005 1007 ");
         assert_refused(f,
-                       control_list_sandboxes(f->control, &alice, &(const SandboxFilter){ .all_owners = true }, 0, note,
-                                              &listed, &f->err),
+                       control_list_sandboxes(f->control, &alice, &(const SandboxFilter){ .all_owners = true },
+                                              &(uint64_t){ 0 }, note, &listed, &f->err),
                        "CALLER_NOT_ALLOWED");
 
         listed = (Listed){ .left = 99 };
@@ -699,6 +700,35 @@ static void usage_is_that_of_what_runs(void **state) {
                        "SANDBOX_WRONG_STATE");
 }
 
+static void a_list_does_not_look_at_all_that_was_deleted_at_once(void **state) {
+        enum { N = 5000 };
+        Fixture *f = *state;
+        _cleanup_(selector_freep) Selector *selector = NULL;
+        SandboxFilter filter = { .states = 1u << SANDBOX_DELETED };
+        SandboxRecord record;
+        Listed listed = { .left = 99 };
+        uint64_t after = 0;
+        unsigned n_breaks = 0;
+
+        bring_to(f, "sb-dead", SANDBOX_DELETED);
+        record = *sandbox(f, "sb-dead").record;
+        for (int i = 0; i < N; i++) {
+                (void) snprintf(record.id, sizeof record.id, "sb-%d", i);
+                record.serial++;
+                assert_int_equal(store_put_sandbox(f->store, &record, NULL), 0);
+        }
+        assert_int_equal(store_commit(f->store, NULL), 0);
+
+        assert_int_equal(selector_parse("is=missing", 10, &selector, NULL), 0);
+        filter.selector = selector;
+        for (int r = 1; r > 0; n_breaks += (unsigned) r) {
+                r = control_list_sandboxes(f->control, &alice, &filter, &after, note, &listed, NULL);
+                assert_in_range(r, 0, 1);
+        }
+        assert_string_equal(listed.ids, "");
+        assert_int_equal(n_breaks, 2);
+}
+
 static void history_is_purged(void **state) {
         Fixture *f = *state;
         ControlLimits limits = control_limits_default;
@@ -743,6 +773,7 @@ int main(void) {
                 test(a_restart_recovers_and_changes_nothing),
                 test(what_nobody_knows_is_removed),
                 test(usage_is_that_of_what_runs),
+                test(a_list_does_not_look_at_all_that_was_deleted_at_once),
                 test(history_is_purged),
         };
 
