@@ -15,7 +15,7 @@
 #define IDLE_WRITE_INTERVAL (60 * NSEC_PER_SEC) /* how exactly a restarted daemon knows when there was file work */
 #define STOP_GRACE (10 * NSEC_PER_SEC)
 #define PURGE_BATCH 100
-#define PURGE_PAUSE NSEC_PER_SEC           /* while there is more */
+#define PURGE_PAUSE (100 * NSEC_PER_MSEC)  /* while there is more */
 #define PURGE_INTERVAL (60 * NSEC_PER_SEC) /* when there was no more */
 
 uint64_t deadline_after(uint64_t now, uint64_t duration) {

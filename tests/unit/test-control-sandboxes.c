@@ -744,6 +744,38 @@ static void history_is_purged(void **state) {
         assert_state(f, "sb-live", "READY");
 }
 
+/* Callers may make hundreds of sandboxes and requests in a second; more than that go. */
+static void history_goes_faster_than_it_can_come(void **state) {
+        enum { N = 5000 };
+        Fixture *f = *state;
+        ControlLimits limits = control_limits_default;
+        char row_id[16] = "";
+        RequestRow row = { .caller = alice.name, .method = "C", .request_id = row_id, .time = 1 };
+        SandboxRecord record;
+        SandboxView view;
+        int r = 0;
+
+        bring_to(f, "sb-dead", SANDBOX_DELETED);
+        record = *sandbox(f, "sb-dead").record;
+        for (int i = 0; i < N; i++) {
+                (void) snprintf(record.id, sizeof record.id, "sb-%d", i);
+                (void) snprintf(row_id, sizeof row_id, "r%d", i);
+                record.serial++;
+                record.state_time = row.time = (uint64_t) i + 1; /* they go in this order */
+                assert_int_equal(store_put_sandbox(f->store, &record, NULL), 0);
+                assert_int_equal(store_add_request(f->store, &row, NULL), 0);
+        }
+        assert_int_equal(store_commit(f->store, NULL), 0);
+        limits.history_retention = limits.request_retention = NSEC_PER_SEC;
+        control_set_limits(f->control, &limits);
+        for (int i = 0; i < 150 && r >= 0; i++) {
+                fixture_wait(f, 100);
+                r = control_get_sandbox(f->control, &alice, record.id, &view, NULL);
+        }
+        assert_int_equal(r, -ENOENT);
+        assert_int_equal(store_find_request(f->store, &row, NULL), -ENOENT);
+}
+
 #define test(name) cmocka_unit_test_setup_teardown(name, fixture_set_up, fixture_tear_down)
 
 int main(void) {
@@ -775,6 +807,7 @@ int main(void) {
                 test(usage_is_that_of_what_runs),
                 test(a_list_does_not_look_at_all_that_was_deleted_at_once),
                 test(history_is_purged),
+                test(history_goes_faster_than_it_can_come),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
