@@ -564,7 +564,7 @@ static void cancel_exec(const HutchExecStream *stream) {
 void hutch_exec_stream_free(HutchExecStream *stream) {
         bool refused;
 
-        if (!stream)
+        if (!stream || !client_is_ours(stream->client))
                 return;
 
         /* One that was refused never began. */

@@ -477,6 +477,11 @@ void outcall_part(HutchClient *client, const char *method, const ProtobufCMessag
                 return;
 
         client_lock(client);
+        if (!call->channel_call) { /* another thread has seen its end already */
+                outcall_destroy(call);
+                client_unlock(client);
+                return;
+        }
         call->orphan = call->parting = true;
         client->n_parting++;
         if (queue(call, bytes, len, &failure) < 0)

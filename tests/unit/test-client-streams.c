@@ -5,9 +5,12 @@
 #include <errno.h>
 #include <hutch/hutch.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/strings.h"
+#include "client/client.h"
 
 #include "fail-alloc.h"
 #include "fake-daemon.h"
@@ -112,6 +115,40 @@ static void a_command_ends_with_its_stream(void **state) {
         hutch_client_free(client); /* waits until that is told */
         assert_int_equal(fake_daemon_count(daemon, "CancelExec"), 1);
         assert_string_equal(daemon->calls[1].id, daemon->calls[0].id);
+}
+
+static void a_child_frees_its_parents_stream_without_waiting(void **state) {
+        const FakeDaemon *daemon = *state;
+        HutchClient *client = connect_client();
+        HutchExecStream *stream = NULL;
+        HutchChunk chunk;
+        int status;
+        pid_t pid;
+
+        assert_int_equal(hutch_exec_start(client, "sandbox-0", &(HutchExecSpec){ .argv = cat, .stdin_stream = true },
+                                          NULL, &stream, NULL),
+                         0);
+        /* As when another thread was in the library at the fork: the child does not have that thread. */
+        client_lock(client);
+        pid = fork();
+        if (pid == 0) {
+                (void) alarm(10);
+                hutch_exec_stream_free(stream);
+                hutch_client_free(client);
+                _exit(0);
+        }
+        client_unlock(client);
+        assert_int_not_equal(pid, -1);
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_int_equal(status, 0);
+
+        assert_int_equal(hutch_exec_stream_write(stream, true, "hello", 5, NULL), 0);
+        assert_int_equal(hutch_exec_stream_close_input(stream, NULL), 0);
+        assert_int_equal(hutch_exec_stream_next(stream, true, &chunk, NULL), 1);
+        assert_int_equal(hutch_exec_stream_next(stream, true, &chunk, NULL), 0);
+        assert_int_equal(daemon->n_calls, 1);
+        hutch_exec_stream_free(stream);
+        hutch_client_free(client);
 }
 
 static void one_that_is_attached_to_goes_on(void **state) {
@@ -400,6 +437,7 @@ int main(void) {
                 WITH_DAEMON(a_command_is_fed_and_read),
                 WITH_DAEMON(much_input_arrives_whole),
                 WITH_DAEMON(a_command_ends_with_its_stream),
+                WITH_DAEMON(a_child_frees_its_parents_stream_without_waiting),
                 WITH_DAEMON(one_that_is_attached_to_goes_on),
                 WITH_DAEMON(a_stream_without_an_end_is_an_error),
                 WITH_DAEMON(a_command_runs_to_its_end),
