@@ -258,7 +258,7 @@ static int find_target(const Copy *copy, const Place *target, const char *name, 
                          file->type == HUTCH_FILE_DIRECTORY;
         else if (!target->standard)
                 folder = stat(target->path, &info) == 0 && S_ISDIR(info.st_mode);
-        if (!folder && target->path[strlen(target->path) - 1] == '/' && copy->parents)
+        if (!folder && str_has_suffix(target->path, "/") && copy->parents)
                 folder = true;
         if (folder && !name)
                 return -EISDIR;
@@ -281,6 +281,8 @@ static int copy_from_here(const Copy *copy, const Place *source, const Place *wa
 
         if (fd < 0 || fstat(fd, &info) < 0)
                 return -errno;
+        if (S_ISDIR(info.st_mode) && source->standard)
+                return -EISDIR;
         if (S_ISDIR(info.st_mode))
                 return copy_folder_in(copy, source->path, name, wanted, ret_error);
 

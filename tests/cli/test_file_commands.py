@@ -135,6 +135,11 @@ def test_what_cannot_be_copied_is_told(hutch, sandbox, tmp_path):
     assert "missing" in hutch.refused("cp", f"{sandbox}:missing", f"{tmp_path}/x")
     assert not os.listdir(tmp_path)
     assert ".." in hutch.refused("cp", f"{sandbox}:../etc/passwd", f"{tmp_path}/x")
+    assert "No such file" in hutch.refused("cp", f"{sandbox}:/etc/passwd", "")
+    folder = os.open(tmp_path, os.O_RDONLY)
+    running = hutch.start("cp", "-", f"{sandbox}:x", stdin=folder)
+    os.close(folder)
+    assert b"Is a directory" in running.communicate(timeout=60)[1] and running.returncode == 1
     (tmp_path / "a").write_text("")
     assert "no sandbox" in hutch.refused("cp", f"{tmp_path}/a", "nosuch-sandbox:x")
 
