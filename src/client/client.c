@@ -221,8 +221,8 @@ static int make_channel(HutchClient *client, const HutchClientOptions *options, 
                 return r;
 
         limits.max_message = REPLY_MAX;
-        /* A message is taken when the one before is on its way: the memory of more than one, which are large in uploads,
-         * malloc() would give back each time and get anew. */
+        /* A message is taken when the one before is on its way: the memory of more than one, which are large in
+         * uploads, malloc() would give back each time and get anew. */
         limits.high_water = 1;
         channel_options.target = client->address;
         channel_options.tls = context;

@@ -149,7 +149,8 @@ typedef struct SandboxFilter {
 } SandboxFilter;
 
 /* Calls @callback with the caller's sandboxes after the serial @after that match, oldest first, until it returns false.
- * Returns 1 when so many of the store were looked at that others are to have their turn: @after tells where to go on. */
+ * Returns 1 when so many of the store were looked at that others are to have their turn: @after tells where to go
+ * on. */
 typedef bool (*SandboxCallback)(const SandboxView *view, void *user);
 int control_list_sandboxes(Control *control, const Caller *caller, const SandboxFilter *filter, uint64_t *after,
                            SandboxCallback callback, void *user, HutchError *err)

@@ -14,11 +14,12 @@ int keyring_leave(void);
 /* Becomes the user and the group @id, and no others, and keeps all capabilities. */
 int user_become(uid_t id);
 
-/* Takes away the way to get a capability by executing a program, but for those whose bits are in @kept. Before becoming somebody else: who was root in a user
- * namespace, and is not any more, may not. */
+/* Takes away the way to get a capability by executing a program, but for those whose bits are in @kept. Before
+ * becoming somebody else: who was root in a user namespace, and is not any more, may not. */
 int privileges_bound(uint64_t kept);
 
-/* Removes every capability that is not in @kept; root, who executes a program, keeps those. After privileges_bound(). */
+/* Removes every capability that is not in @kept. Root keeps those when executing a program. After
+ * privileges_bound(). */
 int privileges_drop(uint64_t kept);
 
 /* Lets this process, and whatever it executes, ask of the kernel only what the filter allows. Needs that no new

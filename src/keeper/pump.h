@@ -12,8 +12,8 @@
 typedef struct Pump Pump;
 
 /* Carries from @source, which must not block and is taken over, to the file @name in @folder, of which @limit bytes are
- * kept. @budget: NULL, or shared by all of a sandbox. The file is made with the first byte: many commands say nothing. Calls @ended when the source has ended. NULL
- * when the source cannot be waited for. */
+ * kept. @budget: NULL, or shared by all of a sandbox. The file is made with the first byte: many commands say nothing.
+ * Calls @ended when the source has ended. NULL when the source cannot be waited for. */
 Pump *pump_new(uv_loop_t *loop, PumpBudget *budget, int source, int folder, const char *name, uint64_t limit,
                void (*ended)(void *user), void *user) __attribute__((nonnull(1, 5, 7)));
 

@@ -45,7 +45,8 @@ class Hutch:
     def start(self, *arguments: str, wrapper: tuple[str, ...] = (), **options) -> subprocess.Popen:
         """Starts it in a process group of its own."""
         options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
-        return subprocess.Popen([*HEEDING, *wrapper, self.program, *arguments], env=self.env, process_group=0, **options)
+        command = [*HEEDING, *wrapper, self.program, *arguments]
+        return subprocess.Popen(command, env=self.env, process_group=0, **options)
 
     def __call__(self, *arguments: str, stdin: bytes = b"", **options) -> "Ended":
         """Runs it to its end, with @stdin as its stdin."""

@@ -113,7 +113,8 @@ def test_progress_is_shown_on_a_terminal_only(hutch, sandbox, tmp_path):
 
 @pytest.mark.parametrize("columns", [20, 300])
 def test_progress_stays_in_its_line(hutch, sandbox, columns):
-    script = f"for i in 1 2 3 4 5 6; do head -c 3000000 /dev/zero; sleep 0.2; done | {hutch.program} cp - {sandbox}:slow"
+    slowly = "for i in 1 2 3 4 5 6; do head -c 3000000 /dev/zero; sleep 0.2; done"
+    script = f"{slowly} | {hutch.program} cp - {sandbox}:slow"
     with Terminal(["sh", "-c", script], hutch.env, 24, columns) as terminal:
         assert terminal.ended() == 0
     lines = re.sub(r"\x1b\[K", "", terminal.seen).split("\r")

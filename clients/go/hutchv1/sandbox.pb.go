@@ -565,8 +565,8 @@ type SandboxSpec struct {
 	Snapshot string `protobuf:"bytes,24,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
 	// What happens when it was idle for `idle_ttl`. Unspecified: STOP. Can be updated.
 	IdleAction IdleAction `protobuf:"varint,25,opt,name=idle_action,json=idleAction,proto3,enum=hutch.v1.IdleAction" json:"idle_action,omitempty"`
-	// Capabilities that root's processes have inside, within the sandbox's own namespaces; all others have none. Of CHOWN,
-	// DAC_OVERRIDE, FOWNER, FSETID, NET_BIND_SERVICE, SETGID and SETUID, each also with "CAP_" before it; no doubles.
+	// Capabilities that root's processes have inside, within the sandbox's own namespaces; all others have none. Of
+	// CHOWN, DAC_OVERRIDE, FOWNER, FSETID, NET_BIND_SERVICE, SETGID and SETUID, each also with "CAP_" before it, once.
 	// Excludes the profile "strict". FAILED_PRECONDITION (FEATURE_UNSUPPORTED) where the operator does not allow it, or
 	// there is no root inside. spec/behavior.md section 17.
 	Capabilities  []string `protobuf:"bytes,26,rep,name=capabilities,proto3" json:"capabilities,omitempty"`

@@ -91,8 +91,8 @@ static const char *const allowed[] = {
         "getrandom", "sysinfo", "uname"
 };
 
-/* What is done with a call when the low word of an argument, masked, has a value; with @then_zero, when argument 2 is 0,
- * too. The first that holds counts. Where none does, calls that something is refused for are allowed, and calls that
+/* What is done with a call when the low word of an argument, masked, has a value; with @then_zero, when argument 2 is
+ * 0, too. The first that holds counts. Where none does, calls that something is refused for are allowed, and calls that
  * something is allowed for are refused. */
 typedef struct Rule {
         const char *call;

@@ -415,8 +415,8 @@ struct  Hutch__V1__SandboxSpec
    */
   Hutch__V1__IdleAction idle_action;
   /*
-   * Capabilities that root's processes have inside, within the sandbox's own namespaces; all others have none. Of CHOWN,
-   * DAC_OVERRIDE, FOWNER, FSETID, NET_BIND_SERVICE, SETGID and SETUID, each also with "CAP_" before it; no doubles.
+   * Capabilities that root's processes have inside, within the sandbox's own namespaces; all others have none. Of
+   * CHOWN, DAC_OVERRIDE, FOWNER, FSETID, NET_BIND_SERVICE, SETGID and SETUID, each also with "CAP_" before it, once.
    * Excludes the profile "strict". FAILED_PRECONDITION (FEATURE_UNSUPPORTED) where the operator does not allow it, or
    * there is no root inside. spec/behavior.md section 17.
    */
