@@ -30,6 +30,7 @@ const ControlLimits control_limits_default = {
         .sandboxes_per_caller = 1000,
         .sandboxes = 10000,
         .execs_per_sandbox = 256,
+        .execs_per_caller = 5000,
         .execs = 20000,
         .watches_per_caller = 1000,
         .history_retention = 15 * 24 * 3600 * NSEC_PER_SEC,

@@ -58,6 +58,7 @@ typedef struct ControlLimits {
         uint32_t sandboxes_per_caller;
         uint32_t sandboxes;
         uint32_t execs_per_sandbox;
+        uint32_t execs_per_caller;
         uint32_t execs;
         uint32_t watches_per_caller;
         uint64_t history_retention; /* nanoseconds */

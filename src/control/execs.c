@@ -54,6 +54,7 @@ void exec_count(Exec *exec, int sign) {
         if (!exec_is_active(exec))
                 return;
         exec->sandbox->n_active += (uint32_t) sign;
+        exec->sandbox->owner->n_active += (uint32_t) sign;
         exec->sandbox->control->counts.active_execs += (uint32_t) sign;
 }
 
@@ -313,6 +314,7 @@ void exec_create_main(Sandbox *sandbox) {
 
 int exec_check_new(Sandbox *sandbox, const char *id, const ExecSpec *spec, HutchError *err) {
         const ControlLimits *limits = &sandbox->control->options.limits;
+        const Owner *owner = table_get(&sandbox->control->owners, sandbox->record.owner);
         _cleanup_free_ char **environment = NULL;
         int r;
 
@@ -331,6 +333,10 @@ int exec_check_new(Sandbox *sandbox, const char *id, const ExecSpec *spec, Hutch
 
         r = quota_check(sandbox->n_active, limits->execs_per_sandbox, "execs_per_sandbox", "execs in this sandbox",
                         err);
+        if (r < 0)
+                return r;
+        r = quota_check(owner ? owner->n_active : 0, limits->execs_per_caller, "execs_per_caller",
+                        "execs of this caller", err);
         if (r < 0)
                 return r;
         r = quota_check(sandbox->control->counts.active_execs, limits->execs, "execs", "execs", err);

@@ -110,6 +110,7 @@ struct Owner {
         char *name;
         SandboxList sandboxes;
         uint32_t n_counted; /* of sandboxes that count for quotas */
+        uint32_t n_active;  /* execs in them that are PENDING or RUNNING */
         Watch *watches;     /* that are not for certain sandboxes */
         uint32_t n_watches; /* all of them */
 };

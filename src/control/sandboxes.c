@@ -167,6 +167,8 @@ void sandbox_insert(Sandbox *sandbox) {
 void sandbox_drop(Sandbox *sandbox) {
         Control *control = sandbox->control;
 
+        while (sandbox->n_execs > 0)
+                exec_drop(sandbox->execs[sandbox->n_execs - 1]);
         sandbox_count(sandbox, -1);
         sandbox_disarm(sandbox);
         table_remove(&control->sandboxes_by_id, sandbox->record.id);
@@ -174,8 +176,6 @@ void sandbox_drop(Sandbox *sandbox) {
         list_remove(&sandbox->owner->sandboxes, sandbox);
         owner_release(control, TAKE_PTR(sandbox->owner));
         uid_slot_mark(control, sandbox->record.uid_slot, false);
-        while (sandbox->n_execs > 0)
-                exec_drop(sandbox->execs[sandbox->n_execs - 1]);
         sandbox->is_gone = true;
         file_calls_end(sandbox);
         sandbox_detach(sandbox);

@@ -104,6 +104,8 @@ static const ConfigKey keys[] = {
           .about = "Sandboxes of one caller." },
         { "limits.execs", CONFIG_COUNT, KEY(execs), "20000", 1, 1000000,
           .about = "Commands that run or wait to run, of all callers." },
+        { "limits.execs_per_caller", CONFIG_COUNT, KEY(execs_per_caller), "5000", 1, 1000000,
+          .about = "The same in the sandboxes of one caller." },
         { "limits.execs_per_sandbox", CONFIG_COUNT, KEY(execs_per_sandbox), "256", 1, 4096,
           .about = "Commands that run or wait to run in one sandbox." },
         { "limits.streams_per_caller", CONFIG_COUNT, KEY(streams_per_caller), "1000", 1, 100000,

@@ -95,6 +95,7 @@ static ControlLimits control_limits(const Config *config) {
                 .sandboxes = (uint32_t) config->sandboxes,
                 .sandboxes_per_caller = (uint32_t) config->sandboxes_per_caller,
                 .execs = (uint32_t) config->execs,
+                .execs_per_caller = (uint32_t) config->execs_per_caller,
                 .execs_per_sandbox = (uint32_t) config->execs_per_sandbox,
                 .watches_per_caller = (uint32_t) config->streams_per_caller,
                 .history_retention = config->history_retention,

@@ -24,6 +24,7 @@ static void defaults_are_those_of_the_contract(void **state) {
         config_init(&config);
         assert_int_equal(config.sandboxes, 10000);
         assert_int_equal(config.sandboxes_per_caller, 1000);
+        assert_int_equal(config.execs_per_caller, 5000);
         assert_int_equal(config.execs_per_sandbox, 256);
         assert_int_equal(config.streams_per_caller, 1000);
         assert_int_equal(config.run_output, 16 << 20);

@@ -376,6 +376,36 @@ static void a_repeated_exec_is_run_once(void **state) {
         assert_int_equal(fake_sandbox(f, "sb-one")->n_execs, 1);
 }
 
+static void a_caller_cannot_have_all_execs_that_there_may_be(void **state) {
+        Fixture *f = *state;
+        ControlLimits limits = control_limits_default;
+        _cleanup_(sandbox_spec_unrefp) SandboxSpec *spec = fixture_spec("");
+        _cleanup_(exec_spec_unrefp) ExecSpec *exec_spec = fixture_exec_spec("true");
+        RequestKey key = { .method = "C" };
+        SandboxView view;
+        ExecView once;
+
+        limits.execs_per_caller = 2;
+        control_set_limits(f->control, &limits);
+        f->options.limits = limits; /* of the next daemon */
+        bring_to(f, "sb-one", SANDBOX_READY);
+        bring_to(f, "sb-two", SANDBOX_READY);
+        create_exec(f, "sb-one", "first", "true");
+        create_exec(f, "sb-two", "second", "true");
+        assert_refused(f, create_as(f, &alice, "", NULL, "true", false, NULL), "QUOTA_EXCEEDED");
+        assert_refused(f, control_run_once(f->control, &alice, &key, spec, exec_spec, &once, &f->err),
+                       "QUOTA_EXCEEDED");
+        assert_int_equal(control_run_once(f->control, &bob, &key, spec, exec_spec, &once, NULL), 0);
+
+        /* Those of a sandbox go with it, and a new daemon counts anew. */
+        assert_int_equal(control_delete_sandbox(f->control, &alice, "sb-two", &view, NULL), 0);
+        fixture_turn(f);
+        fixture_restart(f);
+        fixture_turn(f);
+        create_exec(f, "sb-one", "third", "true");
+        assert_refused(f, create_as(f, &alice, "", NULL, "true", false, NULL), "QUOTA_EXCEEDED");
+}
+
 static void quotas_of_execs_count_those_that_run(void **state) {
         Fixture *f = *state;
         ControlLimits limits = control_limits_default;
@@ -911,6 +941,7 @@ int main(void) {
                 test(a_start_that_is_watched_is_durable_at_once),
                 test(a_repeated_exec_is_run_once),
                 test(quotas_of_execs_count_those_that_run),
+                test(a_caller_cannot_have_all_execs_that_there_may_be),
                 test(lists_have_what_runs_and_what_has_ended),
                 test(a_list_does_not_look_at_all_there_ever_was_at_once),
                 test(execs_survive_a_restart),
