@@ -399,16 +399,13 @@ static int on_send_data(nghttp2_session *http2, nghttp2_frame *frame, const uint
         Session *session = user;
         Stream *stream = source->ptr;
 
-        (void) http2;
+        (void) http2, (void) frame;
         if (session->output->size - session->output->len < HEAD_LEN + len)
                 return NGHTTP2_ERR_WOULDBLOCK;
 
         put_copy(session->output, head, HEAD_LEN);
         put_queued(session->output, &stream->outbox, len);
         stream_sent(stream, len);
-        /* An answer may take long to come: there is no use for the chunk that is kept. */
-        if (frame->hd.flags & NGHTTP2_FLAG_END_STREAM)
-                byte_queue_clear(&stream->outbox);
         return 0;
 }
 

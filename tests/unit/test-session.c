@@ -6,7 +6,6 @@
 #include "rpc/server-session.h"
 
 #include <errno.h>
-#include <malloc.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -603,18 +602,6 @@ static void what_is_gathered_is_what_is_produced(void **state) {
         assert_memory_equal(gathered, produced, len);
 }
 
-static void calls_that_wait_for_an_answer_hold_little(void **state) {
-        enum { CALLS = 32, LITTLE = 8192 };
-        Outcome outcomes[CALLS] = {}, first = {};
-        _cleanup_(pair_freep) Pair *pair = pair_new(NULL);
-
-        request(pair, &first, "/t.T/Hang", "x", 1);
-        size_t before = mallinfo2().uordblks;
-        for (int i = 0; i < CALLS; i++)
-                request(pair, &outcomes[i], "/t.T/Hang", "x", 1);
-        assert_true(mallinfo2().uordblks - before < (size_t) CALLS * LITTLE);
-}
-
 static void cancelled_call_hears_nothing_but_its_end(void **state) {
         Outcome outcome = {};
         _cleanup_(pair_freep) Pair *pair = pair_new(NULL);
@@ -948,7 +935,6 @@ int main(void) {
                 cmocka_unit_test(both_sides_stream),
                 cmocka_unit_test(early_answer_ends_the_call_for_both),
                 cmocka_unit_test(cancel_reaches_the_handler),
-                cmocka_unit_test(calls_that_wait_for_an_answer_hold_little),
                 cmocka_unit_test(cancelled_call_hears_nothing_but_its_end),
                 cmocka_unit_test(deadline_ends_the_call_on_both_sides),
                 cmocka_unit_test(client_gives_up_by_itself_at_the_deadline),
