@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -176,19 +177,41 @@ static char *part_name(const char *path, const char *version) {
         return name;
 }
 
+/* Opens it for this process alone. -EBUSY: another one collects there. */
+static int open_part(const char *part, bool resume) {
+        for (;;) {
+                _cleanup_close_ int fd = open(part, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+                struct stat opened, there;
+
+                if (fd < 0)
+                        return -errno;
+                if (flock(fd, LOCK_EX | LOCK_NB) < 0)
+                        return errno == EWOULDBLOCK ? -EBUSY : -errno;
+                /* Whoever had it before may have renamed it meanwhile: then it is whole, and not a part any more. */
+                if (fstat(fd, &opened) < 0)
+                        return -errno;
+                if (lstat(part, &there) < 0 || there.st_ino != opened.st_ino || there.st_dev != opened.st_dev)
+                        continue;
+                if (!resume && ftruncate(fd, 0) < 0)
+                        return -errno;
+                return TAKE_FD(fd);
+        }
+}
+
 /* Downloads to @path by another name, so that the file is there whole or not at all. What has come stays when the
  * connection is lost, for --resume. */
 static int download_file(const Copy *copy, const Place *source, const HutchFile *file, const char *path,
                          HutchError **ret_error) {
         _cleanup_free_ char *part = part_name(path, file->version);
-        _cleanup_close_ int fd =
-                open(part, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | (copy->resume ? 0 : O_TRUNC), 0600);
+        _cleanup_close_ int fd = open_part(part, copy->resume);
         mode_t mask = umask(0);
         struct stat info;
         int r;
 
         (void) umask(mask);
-        if (fd < 0 || fstat(fd, &info) < 0)
+        if (fd < 0)
+                return fd;
+        if (fstat(fd, &info) < 0)
                 return -errno;
         if ((uint64_t) info.st_size > file->size && (ftruncate(fd, 0) < 0 || fstat(fd, &info) < 0))
                 return -errno;

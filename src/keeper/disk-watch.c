@@ -57,8 +57,9 @@ struct DiskWatch {
         Watch *reports_watch;
         DiskUsage host; /* as it began */
         uint64_t began;
-        bool hit_is_told; /* of what it measures */
-        bool is_measured; /* it has told all */
+        bool hit_is_told;  /* of what it measures */
+        bool is_measured;  /* it has told all */
+        bool miss_is_told; /* that some could not be counted, once */
 };
 
 /* ---- With a quota ---- */
@@ -185,7 +186,10 @@ static void take_report(DiskWatch *watch, const Report *report) {
         if (!report->is_whole) {
                 const DiskUsage *before = &watch->rule.measured;
 
-                log_warning("not all files were counted", LOG_STR("sandbox", watch->sandbox->config->sandbox_id));
+                if (!watch->miss_is_told)
+                        log_warning("not all files were counted",
+                                    LOG_STR("sandbox", watch->sandbox->config->sandbox_id));
+                watch->miss_is_told = true;
                 usage.bytes = usage.bytes > before->bytes ? usage.bytes : before->bytes;
                 usage.inodes = usage.inodes > before->inodes ? usage.inodes : before->inodes;
         }

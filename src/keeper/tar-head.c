@@ -84,7 +84,8 @@ static int add_time_record(TarHead *head, const struct timespec *time) {
                 seconds++;
                 nanoseconds = 1000000000 - nanoseconds;
         }
-        int len = snprintf(text, sizeof(text), "%s%lld", is_negative ? "-" : "", is_negative ? -seconds : seconds);
+        unsigned long long size = is_negative ? 0 - (unsigned long long) seconds : (unsigned long long) seconds;
+        int len = snprintf(text, sizeof(text), "%s%llu", is_negative ? "-" : "", size);
         if (nanoseconds > 0)
                 (void) snprintf(text + len, sizeof(text) - (size_t) len, ".%09ld", nanoseconds);
         return add_text_record(head, "mtime", text);

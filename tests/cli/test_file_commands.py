@@ -8,7 +8,7 @@ import stat
 import subprocess
 
 import pytest
-from commandline import Terminal
+from commandline import LIMIT, Terminal
 
 MIB = 1 << 20
 
@@ -109,6 +109,17 @@ def test_progress_is_shown_on_a_terminal_only(hutch, sandbox, tmp_path):
         assert terminal.ended() == 0
         assert terminal.seen == ""
     assert (tmp_path / "back").stat().st_size == 200 * MIB
+
+
+def test_two_copies_of_a_file_to_one_place_do_not_mix(hutch, sandbox, tmp_path):
+    hutch.ok("exec", sandbox, "sh", "-c", "head -c 200000000 /dev/zero >large")
+    copies = [hutch.start("cp", f"{sandbox}:large", str(tmp_path / "copy")) for _ in range(6)]
+    ended = [(copy.communicate(timeout=LIMIT), copy.returncode) for copy in copies]
+    assert 0 in [code for _, code in ended]
+    for (_, told), code in ended:
+        assert code == 0 or b"busy" in told, told
+    assert [path.name for path in tmp_path.iterdir()] == ["copy"]
+    assert (tmp_path / "copy").stat().st_size == 200_000_000
 
 
 @pytest.mark.parametrize("columns", [20, 300])
