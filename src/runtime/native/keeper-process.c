@@ -128,21 +128,6 @@ int keeper_process_spawn(uv_loop_t *loop, KeeperProgram *program, int folder, co
         return r;
 }
 
-/* A pidfd of who listens at the other end of @fd; -1 when that is nobody that can be named. */
-static int open_listener(int fd) {
-        struct ucred credentials;
-        socklen_t len = sizeof(credentials);
-        int pidfd;
-
-        /* Who listened first is the daemon, which handed the socket on. */
-        if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &len) < 0 || credentials.pid <= 0 ||
-            credentials.pid == getpid() || credentials.uid != geteuid())
-                return -1;
-
-        len = sizeof(pidfd);
-        return getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &len) < 0 ? -1 : pidfd;
-}
-
 int keeper_process_open_socket(int folder) {
         _cleanup_close_ int fd = openat(folder, KEEPER_SOCKET, O_PATH | O_NOFOLLOW | O_CLOEXEC);
         struct stat status;
@@ -153,20 +138,59 @@ int keeper_process_open_socket(int folder) {
         return S_ISSOCK(status.st_mode) ? TAKE_FD(fd) : -ECONNREFUSED;
 }
 
-int keeper_process_find(int folder, int *ret_pidfd) {
-        _cleanup_close_ int path = keeper_process_open_socket(folder);
+/* Connects to what keeper_process_open_socket() has found. */
+static int connect_to(int path) {
         const struct sockaddr_un address = descriptor_address(path, "");
-        _cleanup_close_ int fd = path < 0 ? -1 : socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        _cleanup_close_ int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
-        if (path < 0)
-                return path;
         if (fd < 0)
                 return -errno;
         /* A full queue is one that somebody has, who does not get to it. */
         if (connect(fd, (const struct sockaddr *) &address, sizeof(address)) < 0 && errno != EAGAIN)
                 return -errno;
 
-        *ret_pidfd = open_listener(fd);
+        return TAKE_FD(fd);
+}
+
+/* Who listens at the other end of @fd; 0 when that is nobody that can be named. */
+static pid_t listener_of(int fd) {
+        struct ucred credentials;
+        socklen_t len = sizeof(credentials);
+
+        /* Who listened first is the daemon, which handed the socket on. */
+        if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &len) < 0 || credentials.pid == getpid() ||
+            credentials.uid != geteuid())
+                return 0;
+
+        return credentials.pid;
+}
+
+/* A pidfd of who listens at @path, to which @fd is connected; -1 when there is none to be had. */
+static int open_listener(int path, int fd) {
+        _cleanup_close_ int pidfd = -1, again = -1;
+        pid_t pid = listener_of(fd);
+        socklen_t len = sizeof(pidfd);
+
+        if (pid <= 0)
+                return -1;
+        if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &len) == 0)
+                return TAKE_FD(pidfd);
+
+        /* Kernels before 6.5 have only the number. It is the keeper's as long as its socket takes connections. */
+        pidfd = (int) syscall(SYS_pidfd_open, pid, 0);
+        again = pidfd < 0 ? -1 : connect_to(path);
+        return again >= 0 && listener_of(again) == pid ? TAKE_FD(pidfd) : -1;
+}
+
+int keeper_process_find(int folder, int *ret_pidfd) {
+        _cleanup_close_ int path = keeper_process_open_socket(folder), fd = path < 0 ? -1 : connect_to(path);
+
+        if (path < 0)
+                return path;
+        if (fd < 0)
+                return fd;
+
+        *ret_pidfd = open_listener(path, fd);
         return TAKE_FD(path);
 }
 
