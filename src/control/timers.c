@@ -15,8 +15,9 @@
 #define IDLE_WRITE_INTERVAL (60 * NSEC_PER_SEC) /* how exactly a restarted daemon knows when there was file work */
 #define STOP_GRACE (10 * NSEC_PER_SEC)
 #define PURGE_BATCH 100
-#define PURGE_PAUSE (100 * NSEC_PER_MSEC)  /* while there is more */
-#define PURGE_INTERVAL (60 * NSEC_PER_SEC) /* when there was no more */
+#define PURGE_PAUSE (100 * NSEC_PER_MSEC)      /* while there is more */
+#define PURGE_INTERVAL_MIN NSEC_PER_SEC        /* when there was no more: as long as history is kept, */
+#define PURGE_INTERVAL_MAX (60 * NSEC_PER_SEC) /* but within these */
 
 uint64_t deadline_after(uint64_t now, uint64_t duration) {
         return duration < UINT64_MAX - now ? now + duration : UINT64_MAX;
@@ -234,6 +235,12 @@ static void time_passed(Sandbox *sandbox, uint64_t now) {
         sandbox_arm(sandbox);
 }
 
+static uint64_t purge_interval(const ControlLimits *limits) {
+        if (limits->history_retention < PURGE_INTERVAL_MIN)
+                return PURGE_INTERVAL_MIN;
+        return limits->history_retention < PURGE_INTERVAL_MAX ? limits->history_retention : PURGE_INTERVAL_MAX;
+}
+
 /* History: in a transaction of its own, so that nothing else fails with it. */
 static void purge(Control *control) {
         _cleanup_(error_clear) HutchError err = {};
@@ -241,6 +248,7 @@ static void purge(Control *control) {
         const ControlLimits *limits = &control->options.limits;
         uint64_t now = clock_realtime_ns();
         int requests = 0, sandboxes = 0, r = 0;
+        bool is_more;
 
         control_commit(control);
         if (limits->request_retention < now)
@@ -254,9 +262,8 @@ static void purge(Control *control) {
         if (r < 0)
                 log_warning("history cannot be purged", LOG_STR("error", error_message(&err)));
 
-        control->purge_deadline =
-                clock_monotonic_ns() +
-                (r >= 0 && (requests == PURGE_BATCH || sandboxes == PURGE_BATCH) ? PURGE_PAUSE : PURGE_INTERVAL);
+        is_more = r >= 0 && (requests == PURGE_BATCH || sandboxes == PURGE_BATCH);
+        control->purge_deadline = clock_monotonic_ns() + (is_more ? PURGE_PAUSE : purge_interval(limits));
         FAILPOINT("control.timer.purge");
 }
 

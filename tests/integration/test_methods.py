@@ -75,6 +75,7 @@ HONOURED = {
     "mounts",
     "copies",
     "tools",
+    "capabilities",
     "limits",
     "idle_ttl",
     "max_lifetime",
