@@ -25,9 +25,14 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "integration"))
 from hutchd import BUILD, LIMIT  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
+
 ENDINGS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT]
-# What the tests themselves are to ignore, as under nohup, is not for hutch.
-HEEDING = ["env", "--default-signal"] if any(signal.getsignal(each) == signal.SIG_IGN for each in ENDINGS) else []
+
+# What the tests themselves are to ignore, as under nohup, is not for hutch: unlike that, this ends with an exec.
+for ending in ENDINGS:
+    if signal.getsignal(ending) == signal.SIG_IGN:
+        signal.signal(ending, lambda *_: None)
+
 BELOW = [*(("exec", name) for name in ("list", "ls", "get", "cancel")), ("daemon", "status")]
 
 
@@ -45,8 +50,7 @@ class Hutch:
     def start(self, *arguments: str, wrapper: tuple[str, ...] = (), **options) -> subprocess.Popen:
         """Starts it in a process group of its own."""
         options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
-        command = [*HEEDING, *wrapper, self.program, *arguments]
-        return subprocess.Popen(command, env=self.env, process_group=0, **options)
+        return subprocess.Popen([*wrapper, self.program, *arguments], env=self.env, process_group=0, **options)
 
     def __call__(self, *arguments: str, stdin: bytes = b"", **options) -> "Ended":
         """Runs it to its end, with @stdin as its stdin."""
@@ -112,7 +116,7 @@ class Terminal:
         self.resize(rows, columns)
         self.before = termios.tcgetattr(ours)
         self.process = subprocess.Popen(
-            [*HEEDING, *command],
+            command,
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
