@@ -101,12 +101,15 @@ static uint64_t wall_time(Control *control, uint64_t deadline) {
         return (deadline + control->wall_offset) / NSEC_PER_MSEC * NSEC_PER_MSEC;
 }
 
+/* Of one that is DELETED nothing is due any more, whether it comes from memory still or from the store. */
 static SandboxView view_of(const Sandbox *sandbox) {
+        bool is_there = sandbox->record.state != SANDBOX_DELETED;
+
         return (SandboxView){
                 .record = &sandbox->record,
                 .active_execs = sandbox->n_active,
-                .idle_deadline = wall_time(sandbox->control, sandbox->idle_deadline),
-                .lifetime_deadline = wall_time(sandbox->control, sandbox->lifetime_deadline),
+                .idle_deadline = wall_time(sandbox->control, is_there ? sandbox->idle_deadline : UINT64_MAX),
+                .lifetime_deadline = wall_time(sandbox->control, is_there ? sandbox->lifetime_deadline : UINT64_MAX),
         };
 }
 
