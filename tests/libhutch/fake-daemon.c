@@ -3,6 +3,7 @@
 #include "fake-daemon.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <netinet/in.h>
 #include <signal.h>
@@ -537,11 +538,29 @@ static void exec_once(Call *call, const uint8_t *message, size_t len, void *cont
 
 /* ---- The process ---- */
 
-/* @parent may have ended already. */
-static void end_with_parent(pid_t parent) {
-        (void) prctl(PR_SET_PDEATHSIG, SIGKILL);
+/* Gets @number when the parent ends; @parent may have ended already. */
+static void end_with_parent(pid_t parent, int number) {
+        (void) prctl(PR_SET_PDEATHSIG, number);
         if (getppid() != parent)
-                _exit(1);
+                (void) raise(number);
+}
+
+static int remove_folder(void) {
+        static const char *const left[] = { "s",          "ca.pem",     "ca.key",    "server.pem",
+                                            "server.key", "client.pem", "client.key" };
+        int fd = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+        for (size_t i = 0; i < sizeof(left) / sizeof(left[0]); i++)
+                (void) unlinkat(fd, left[i], 0);
+        (void) close(fd);
+        return rmdir(folder);
+}
+
+/* A test that runs out of memory ends without its tear down. */
+_Noreturn static void on_test_gone(int number) {
+        (void) number;
+        (void) remove_folder();
+        _exit(1);
 }
 
 _Noreturn static void serve(int fd, TlsContext *tls) {
@@ -568,7 +587,7 @@ _Noreturn static void serve(int fd, TlsContext *tls) {
 
         limits.max_message = 32 << 20;
         options.limits = &limits;
-        end_with_parent(supervisor);
+        end_with_parent(supervisor, SIGKILL);
         if (!table || uv_loop_init(&loop) < 0 ||
             method_table_add(table, methods, sizeof(methods) / sizeof(methods[0])) < 0 ||
             server_new(&loop, table, &options, &server) < 0 || server_listen_fd(server, fd, tls, NULL) < 0)
@@ -579,7 +598,8 @@ _Noreturn static void serve(int fd, TlsContext *tls) {
 
 /* Has one daemon follow the other. */
 _Noreturn static void supervise(int fd, TlsContext *tls, pid_t test) {
-        end_with_parent(test);
+        (void) signal(SIGTERM, on_test_gone);
+        end_with_parent(test, SIGTERM);
         supervisor = getpid();
         for (;;) {
                 pid_t pid = fork();
@@ -658,8 +678,6 @@ const char *fake_daemon_file(const char *name, const char *suffix) {
 }
 
 int fake_daemon_tear_down(void **state) {
-        static const char *const left[] = { "s",          "ca.pem",     "ca.key",    "server.pem",
-                                            "server.key", "client.pem", "client.key" };
         int status = 0;
 
         (void) state;
@@ -667,13 +685,7 @@ int fake_daemon_tear_down(void **state) {
         assert_int_equal(status, 0); /* it has not given up */
         (void) kill(supervisor, SIGKILL);
         (void) waitpid(supervisor, NULL, 0);
-        for (size_t i = 0; i < sizeof(left) / sizeof(left[0]); i++) {
-                char path[64];
-
-                snprintf(path, sizeof(path), "%s/%s", folder, left[i]);
-                (void) unlink(path);
-        }
-        assert_int_equal(rmdir(folder), 0);
+        assert_int_equal(remove_folder(), 0);
         (void) munmap(told, sizeof(*told));
         return 0;
 }
