@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-# How much longer than elsewhere everything may take here: an emulated machine is slow.
-PATIENCE = float(os.environ.get("HUTCH_TEST_PATIENCE", "1"))
+# How often as long as on an idle host everything may take: others work on this one too, and an emulated one is slower.
+PATIENCE = float(os.environ.get("HUTCH_TEST_PATIENCE", "3"))
 
 
 def missing() -> str:

@@ -88,10 +88,11 @@ void alarm_set(Alarm *alarm, uint64_t nanoseconds) {
                 return;
         }
 
-        /* libuv counts from when its turn began. */
+        /* libuv counts in milliseconds, rounded down, from when its turn began: without this an alarm would be early. */
         uv_update_time(alarm->timer.loop);
-        (void) uv_timer_start(&alarm->timer, on_timer, nanoseconds / NSEC_PER_MSEC + (nanoseconds % NSEC_PER_MSEC > 0),
-                              0);
+        uint64_t due = clock_monotonic_ns();
+        due = nanoseconds < UINT64_MAX - NSEC_PER_SEC - due ? due + nanoseconds + NSEC_PER_MSEC - 1 : UINT64_MAX;
+        (void) uv_timer_start(&alarm->timer, on_timer, due / NSEC_PER_MSEC - uv_now(alarm->timer.loop), 0);
 }
 
 Alarm *alarm_free(Alarm *alarm) {
