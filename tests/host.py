@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-# How often as long as on an idle host everything may take: others work on this one too, and an emulated one is slower.
+# How often as long as on an idle host everything may take: others work here too, and an emulated machine is slow.
 PATIENCE = float(os.environ.get("HUTCH_TEST_PATIENCE", "3"))
 
 

@@ -88,7 +88,7 @@ void alarm_set(Alarm *alarm, uint64_t nanoseconds) {
                 return;
         }
 
-        /* libuv counts in milliseconds, rounded down, from when its turn began: without this an alarm would be early. */
+        /* libuv counts in milliseconds, rounded down, from when its turn began. No alarm is early. */
         uv_update_time(alarm->timer.loop);
         uint64_t due = clock_monotonic_ns();
         due = nanoseconds < UINT64_MAX - NSEC_PER_SEC - due ? due + nanoseconds + NSEC_PER_MSEC - 1 : UINT64_MAX;

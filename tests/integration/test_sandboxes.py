@@ -477,7 +477,7 @@ def test_a_stop_has_a_grace_of_10_s_and_a_cancel_of_5_s(daemon, lingering):
     stopped, cancelled, exec_id = lingering
     daemon.wait(stopped, "STOPPED")
     moves = {event.sandbox_state.to_state: event.time.ToNanoseconds() for event in daemon.history(stopped)}
-    # These times are the calendar's, which the host may be setting right meanwhile; graces are measured by another clock.
+    # These times are the calendar's, which may be set right meanwhile; graces are measured by another clock.
     assert 9.9e9 <= moves[sandbox_state("STOPPED")] - moves[sandbox_state("STOPPING")] < 13e9 * PATIENCE
     ended = daemon.wait_exec(cancelled, exec_id)
     assert 4.9e9 <= ended.end_time.ToNanoseconds() - ended.cancel_time.ToNanoseconds() < 8e9 * PATIENCE
