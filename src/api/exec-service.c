@@ -56,6 +56,13 @@ int request_create_exec(Request *request, const Hutch__V1__CreateExecRequest *me
         size_t above;
         int r;
 
+        r = request_key(&message->base, "CreateExec", message->request_id, &key);
+        if (r < 0)
+                return reason_set(&request->err, r, REASON_HOST_EXHAUSTED, "the daemon is out of memory");
+        r = control_repeat_exec(request->api->options.control, &request->caller.caller, &key, ret_view, &request->err);
+        if (r != 0)
+                return r;
+
         check_id(request, "sandbox_id", message->sandbox_id);
         check_new_id(request, "exec_id", message->exec_id);
         check_request_id(request, message->request_id);
@@ -68,10 +75,6 @@ int request_create_exec(Request *request, const Hutch__V1__CreateExecRequest *me
         r = violations_result(&request->violations, &request->err);
         if (r < 0)
                 return r;
-
-        r = request_key(&message->base, "CreateExec", message->request_id, &key);
-        if (r < 0)
-                return reason_set(&request->err, r, REASON_HOST_EXHAUSTED, "the daemon is out of memory");
         return request_create_exec_of(request, message->sandbox_id, message->exec_id, message->spec, &key, NULL,
                                       message->bound, ret_view);
 }

@@ -194,22 +194,17 @@ static int make_specs(Request *request, const Message *message, SandboxSpec **re
                                         violations, ret_exec);
 }
 
-/* Begins the command, and attaches the call to it. */
-static int begin(OneShot *one_shot, Request *request, const RequestKey *key, SandboxSpec *sandbox, ExecSpec *exec) {
+/* Attaches the call to the command. */
+static int attach(OneShot *one_shot, Request *request, const ExecView *view) {
         static const AttachmentEvents events = { on_attachment, on_attachment, on_attachment, NULL };
         const OutputPosition from_start = { .wanted = true };
         Control *control = request->api->options.control;
         const Caller *caller = &request->caller.caller;
         char exec_id[ID_LEN_MAX + 1];
-        ExecView view;
         int r;
 
-        r = control_run_once(control, caller, key, sandbox, exec, &view, &request->err);
-        if (r < 0)
-                return r;
-
-        memcpy(exec_id, view.record->id, sizeof(exec_id));
-        memcpy(one_shot->sandbox_id, view.sandbox_id, strlen(view.sandbox_id) + 1);
+        memcpy(exec_id, view->record->id, sizeof(exec_id));
+        memcpy(one_shot->sandbox_id, view->sandbox_id, strlen(view->sandbox_id) + 1);
         r = control_attach(control, caller, one_shot->sandbox_id, exec_id, true, from_start, from_start, &events,
                            one_shot, &one_shot->exec.attachment, &request->err);
         if (r >= 0)
@@ -223,19 +218,30 @@ static void handle_exec(Call *call, const uint8_t *bytes, size_t len, void *cont
         _cleanup_(sandbox_spec_unrefp) SandboxSpec *sandbox = NULL;
         _cleanup_(exec_spec_unrefp) ExecSpec *exec = NULL;
         const Message *message;
+        Api *api = context;
+        Control *control = api->options.control;
         OneShot *one_shot;
         RequestKey key;
-        Api *api = context;
-        int r;
+        ExecView view;
+        int r, repeated;
 
         message = request_begin(&request, api, call, &hutch__v1__exec_request__descriptor, bytes, len);
         if (!message)
                 return;
-        r = make_specs(&request, message, &sandbox, &exec);
+        r = request_key(&message->base, "Exec", message->request_id, &key);
+        if (r < 0) {
+                request_fail_inside(&request, r);
+                return;
+        }
+        repeated = control_repeat_once(control, &request.caller.caller, &key, &view, &request.err);
+        if (repeated < 0) {
+                request_fail(&request);
+                return;
+        }
+        if (repeated == 0)
+                r = make_specs(&request, message, &sandbox, &exec);
         if (request_is_refused(&request))
                 return;
-        if (r == 0)
-                r = request_key(&message->base, "Exec", message->request_id, &key);
         if (r < 0) {
                 request_fail_inside(&request, r);
                 return;
@@ -252,7 +258,9 @@ static void handle_exec(Call *call, const uint8_t *bytes, size_t len, void *cont
                 return;
         }
         call_set_events(call, &events, one_shot);
-        if (begin(one_shot, &request, &key, sandbox, exec) < 0)
+        if (repeated == 0)
+                r = control_run_once(control, &request.caller.caller, &key, sandbox, exec, &view, &request.err);
+        if (r < 0 || attach(one_shot, &request, &view) < 0)
                 api_stream_fail(&one_shot->exec.base, &request.err);
         else
                 one_shot->exec.deferred = api_defer(api, send_started, one_shot);

@@ -204,20 +204,25 @@ void handle_run_command(Call *call, const uint8_t *bytes, size_t len, void *cont
         ExecView view;
         Run *run;
         Api *api = context;
-        int r;
+        int r, repeated;
 
         message = request_begin(&request, api, call, &hutch__v1__run_command_request__descriptor, bytes, len);
         if (!message)
                 return;
-        check_request(&request, message);
-        if (request_is_refused(&request))
-                return;
-
         r = request_key(&message->base, "RunCommand", message->request_id, &key);
         if (r < 0) {
                 request_fail_inside(&request, r);
                 return;
         }
+        repeated = control_repeat_exec(api->options.control, &request.caller.caller, &key, &view, &request.err);
+        if (repeated < 0) {
+                request_fail(&request);
+                return;
+        }
+        if (repeated == 0)
+                check_request(&request, message);
+        if (request_is_refused(&request))
+                return;
 
         run = new0(Run, 1);
         r = api_stream_begin(&run->base, api, call, &request.caller, false, &request.err);
@@ -226,8 +231,9 @@ void handle_run_command(Call *call, const uint8_t *bytes, size_t len, void *cont
                 request_fail(&request);
                 return;
         }
-        r = request_create_exec_of(&request, message->sandbox_id, "", message->spec, &key, &message->input, true,
-                                   &view);
+        if (repeated == 0)
+                r = request_create_exec_of(&request, message->sandbox_id, "", message->spec, &key, &message->input,
+                                           true, &view);
         if (r >= 0) {
                 memcpy(run->exec_id, view.record->id, sizeof(run->exec_id));
                 memcpy(run->sandbox_id, message->sandbox_id, strlen(message->sandbox_id) + 1);

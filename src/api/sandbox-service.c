@@ -46,6 +46,17 @@ static void create_sandbox(Call *call, const uint8_t *bytes, size_t len, void *c
         if (!message)
                 return;
 
+        r = request_key(&message->base, "CreateSandbox", message->request_id, &key);
+        if (r < 0) {
+                request_fail_inside(&request, r);
+                return;
+        }
+        r = control_repeat_sandbox(api->options.control, &request.caller.caller, &key, &view, &request.err);
+        if (r != 0) {
+                reply_sandbox(&request, r, &view);
+                return;
+        }
+
         check_new_id(&request, "sandbox_id", message->sandbox_id);
         check_request_id(&request, message->request_id);
         rules.owner = request.caller.name;
@@ -54,8 +65,6 @@ static void create_sandbox(Call *call, const uint8_t *bytes, size_t len, void *c
         violations_leave(&request.violations, above);
         if (request_is_refused(&request))
                 return;
-        if (r == 0)
-                r = request_key(&message->base, "CreateSandbox", message->request_id, &key);
         if (r < 0) {
                 request_fail_inside(&request, r);
                 return;

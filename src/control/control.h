@@ -123,7 +123,13 @@ typedef struct SandboxView {
  * somebody else's), SANDBOX_WRONG_STATE, OPERATION_IN_PROGRESS, ID_TAKEN, REQUEST_ID_REUSED, QUOTA_EXCEEDED,
  * SANDBOX_EXPIRED, STORE_UNAVAILABLE. What they are given has been validated. */
 
-/* @id empty: one is made. @spec: a reference is taken. */
+/* What came of a request that was accepted before under the same request id: 1, and here it is as it is now; 0: it was
+ * not, or has no request id. To be asked before the request is validated: what it was accepted for stays accepted,
+ * whatever would be in its way by now. */
+int control_repeat_sandbox(Control *control, const Caller *caller, const RequestKey *key, SandboxView *ret_view,
+                           HutchError *err) __attribute__((nonnull(1, 2, 3, 4)));
+
+/* Not a repeat. @id empty: one is made. @spec: a reference is taken. */
 int control_create_sandbox(Control *control, const Caller *caller, const RequestKey *key, const char *id,
                            SandboxSpec *spec, SandboxView *ret_view, HutchError *err)
         __attribute__((nonnull(1, 2, 3, 4, 5, 6)));
@@ -175,7 +181,13 @@ typedef struct ExecView {
         uint64_t stdout_bytes, stderr_bytes; /* so far */
 } ExecView;
 
-/* Requests about execs: also EXEC_NOT_FOUND, EXEC_WRONG_STATE. @bound: see ExecRecord. */
+/* Requests about execs: also EXEC_NOT_FOUND, EXEC_WRONG_STATE. */
+
+/* As control_repeat_sandbox(). */
+int control_repeat_exec(Control *control, const Caller *caller, const RequestKey *key, ExecView *ret_view,
+                        HutchError *err) __attribute__((nonnull(1, 2, 3, 4)));
+
+/* Not a repeat. @bound: see ExecRecord. */
 int control_create_exec(Control *control, const Caller *caller, const RequestKey *key, const char *sandbox_id,
                         const char *exec_id, ExecSpec *spec, bool bound, ExecView *ret_view, HutchError *err)
         __attribute__((nonnull(1, 2, 3, 4, 5, 6, 8)));
@@ -186,10 +198,14 @@ int control_cancel_exec(Control *control, const Caller *caller, const char *sand
                         uint64_t grace, ExecView *ret_view, HutchError *err) __attribute__((nonnull(1, 2, 3, 4, 6)));
 
 /* A one-shot: a sandbox, and a bound exec in it, both or neither. The sandbox is deleted with control_delete_sandbox()
- * when whoever holds the exec has done with it; its spec sees to that when nobody does. A repeated request finds both
- * until the exec has ended or the sandbox is being deleted: then it is REQUEST_ID_REUSED. */
+ * when whoever holds the exec has done with it; its spec sees to that when nobody does. Not a repeat. */
 int control_run_once(Control *control, const Caller *caller, const RequestKey *key, SandboxSpec *sandbox,
                      ExecSpec *exec, ExecView *ret_view, HutchError *err) __attribute__((nonnull(1, 2, 3, 4, 5, 6)));
+
+/* As control_repeat_exec(). A repeat finds both until the exec has ended or the sandbox is being deleted: then it is
+ * REQUEST_ID_REUSED. */
+int control_repeat_once(Control *control, const Caller *caller, const RequestKey *key, ExecView *ret_view,
+                        HutchError *err) __attribute__((nonnull(1, 2, 3, 4)));
 
 /* The same of a sandbox's execs. @states: bits by ExecState; 0: any. */
 typedef bool (*ExecCallback)(const ExecView *view, void *user);

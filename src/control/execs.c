@@ -345,18 +345,23 @@ int exec_check_new(Sandbox *sandbox, const char *id, const ExecSpec *spec, Hutch
         return exec_environment(sandbox, spec, &environment, err);
 }
 
+int control_repeat_exec(Control *control, const Caller *caller, const RequestKey *key, ExecView *ret_view,
+                        HutchError *err) {
+        RequestRow row;
+        int r = request_find(control, caller, key, &row, err);
+
+        if (r <= 0)
+                return r;
+        r = control_get_exec(control, caller, row.sandbox_id, row.exec_id, ret_view, err);
+        return r < 0 ? r : 1;
+}
+
 int control_create_exec(Control *control, const Caller *caller, const RequestKey *key, const char *sandbox_id,
                         const char *exec_id, ExecSpec *spec, bool bound, ExecView *ret_view, HutchError *err) {
         char id[ID_LEN_MAX + 1];
         Sandbox *sandbox;
-        RequestRow row;
         int r;
 
-        r = request_find(control, caller, key, &row, err);
-        if (r > 0)
-                return control_get_exec(control, caller, row.sandbox_id, row.exec_id, ret_view, err);
-        if (r < 0)
-                return r;
         r = sandbox_find(control, caller, sandbox_id, &sandbox, err);
         if (r < 0)
                 return r;

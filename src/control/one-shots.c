@@ -11,12 +11,15 @@
 
 DEFINE_CLEANUP(Sandbox *, sandbox_free);
 
-/* A request that was made before. */
-static int find_again(Control *control, const Caller *caller, const RequestKey *key, const RequestRow *row,
-                      ExecView *ret_view, HutchError *err) {
+int control_repeat_once(Control *control, const Caller *caller, const RequestKey *key, ExecView *ret_view,
+                        HutchError *err) {
+        RequestRow row;
         Exec *exec;
-        int r = exec_find(control, caller, row->sandbox_id, row->exec_id, &exec, err);
+        int r = request_find(control, caller, key, &row, err);
 
+        if (r <= 0)
+                return r;
+        r = exec_find(control, caller, row.sandbox_id, row.exec_id, &exec, err);
         if (r < 0)
                 return r;
         if (!exec_is_active(exec) || exec->sandbox->record.state == SANDBOX_DELETING)
@@ -25,21 +28,14 @@ static int find_again(Control *control, const Caller *caller, const RequestKey *
                         "the request id '%s' was used for a command that has ended; give each request its own",
                         key->request_id);
         *ret_view = exec_view(exec);
-        return 0;
+        return 1;
 }
 
 int control_run_once(Control *control, const Caller *caller, const RequestKey *key, SandboxSpec *sandbox,
                      ExecSpec *exec, ExecView *ret_view, HutchError *err) {
         _cleanup_(sandbox_freep) Sandbox *made = NULL;
         char sandbox_id[ID_LEN_MAX + 1], exec_id[ID_LEN_MAX + 1];
-        RequestRow row;
         int r;
-
-        r = request_find(control, caller, key, &row, err);
-        if (r > 0)
-                return find_again(control, caller, key, &row, ret_view, err);
-        if (r < 0)
-                return r;
 
         id_make("sb-", sandbox_id);
         id_make("ex-", exec_id);

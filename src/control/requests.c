@@ -167,18 +167,22 @@ void sandbox_accept(Sandbox *sandbox, const Caller *caller) {
         event_add(sandbox, &event, caller);
 }
 
+int control_repeat_sandbox(Control *control, const Caller *caller, const RequestKey *key, SandboxView *ret_view,
+                           HutchError *err) {
+        RequestRow row;
+        int r = request_find(control, caller, key, &row, err);
+
+        if (r <= 0)
+                return r;
+        r = control_get_sandbox(control, caller, row.sandbox_id, ret_view, err);
+        return r < 0 ? r : 1;
+}
+
 int control_create_sandbox(Control *control, const Caller *caller, const RequestKey *key, const char *id,
                            SandboxSpec *spec, SandboxView *ret_view, HutchError *err) {
         char new_id[ID_LEN_MAX + 1];
         Sandbox *sandbox;
-        RequestRow row;
         int r;
-
-        r = request_find(control, caller, key, &row, err);
-        if (r > 0)
-                return control_get_sandbox(control, caller, row.sandbox_id, ret_view, err);
-        if (r < 0)
-                return r;
 
         if (*id == '\0') {
                 id_make("sb-", new_id);
@@ -233,14 +237,11 @@ int control_resume_sandbox(Control *control, const Caller *caller, const Request
                            SandboxView *ret_view, HutchError *err) {
         SandboxTransition transition = { .action = TRANSITION_REFUSE };
         Sandbox *sandbox;
-        RequestRow row;
         int r;
 
-        r = request_find(control, caller, key, &row, err);
-        if (r > 0)
-                return control_get_sandbox(control, caller, row.sandbox_id, ret_view, err);
-        if (r < 0)
-                return r;
+        r = control_repeat_sandbox(control, caller, key, ret_view, err);
+        if (r != 0)
+                return r < 0 ? r : 0;
         r = sandbox_find(control, caller, id, &sandbox, err);
         if (r < 0)
                 return r;

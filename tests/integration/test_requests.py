@@ -5,7 +5,7 @@ import pytest
 from google.protobuf import duration_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
-from hutch.v1 import policy_pb2, policy_pb2_grpc, sandbox_pb2, system_pb2
+from hutch.v1 import exec_pb2, policy_pb2, policy_pb2_grpc, sandbox_pb2, system_pb2
 from hutchd import LIMIT, MIB, Refusal, refused, state_name, wait_until
 
 import grpc
@@ -412,6 +412,35 @@ def test_the_order_of_maps_makes_no_difference(daemon):
     ids = {sandbox_pb2.CreateSandboxResponse.FromString(answer).sandbox.id for answer in answers}
     assert len(ids) == 1
     daemon.remove(*ids)
+
+
+@pytest.mark.rules("IDEM-001")
+def test_a_repeat_has_its_answer_whatever_changed_meanwhile(own_daemon, tmp_path):
+    """What the first request was accepted for, no new one would be."""
+    daemon, source = own_daemon, tmp_path / "source"
+    source.mkdir()
+    daemon.write_config({"sources": {"read": [str(tmp_path)]}})
+    daemon.restart()
+    mounts = [{"source": str(source), "target": "/data"}]
+    sandbox = daemon.create(request_id="create-1", mounts=mounts).id
+    daemon.wait(sandbox, "READY")
+    run = exec_pb2.RunCommandRequest(sandbox_id=sandbox, request_id="run-1", output_limit_bytes=MIB)
+    run.spec.argv.append("true")
+    ran = daemon.execs.RunCommand(run, timeout=LIMIT)
+    started = daemon.start(sandbox, "true", request_id="exec-1", output_limit_bytes=MIB)
+
+    source.rmdir()
+    daemon.write_config({"limits": {"sandboxes": 1, "run_output": "1KiB", "max_exec_output": "1KiB"}})
+    daemon.restart()
+    with refused("SOURCE_NOT_ALLOWED"):
+        daemon.create(mounts=mounts)
+    with refused("QUOTA_EXCEEDED"):
+        daemon.create()
+    with refused("FIELD_OUT_OF_RANGE"):
+        daemon.start(sandbox, "true", output_limit_bytes=MIB)
+    assert daemon.create(request_id="create-1", mounts=mounts).id == sandbox
+    assert daemon.start(sandbox, "true", request_id="exec-1", output_limit_bytes=MIB).id == started.id
+    assert daemon.execs.RunCommand(run, timeout=LIMIT).exec.id == ran.exec.id
 
 
 @pytest.mark.rules("IDEM-002")
