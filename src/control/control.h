@@ -102,7 +102,7 @@ void control_when_durable(Control *control, void (*callback)(const HutchError *e
 
 /* How many there are. */
 typedef struct ControlCounts {
-        uint32_t sandboxes;    /* neither DELETED nor being deleted */
+        uint32_t sandboxes;    /* not DELETED */
         uint32_t active_execs; /* PENDING or RUNNING */
 } ControlCounts;
 

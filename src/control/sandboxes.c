@@ -147,7 +147,7 @@ uint32_t uid_slot_take(Control *control) {
 /* In and out of memory. */
 
 void sandbox_count(Sandbox *sandbox, int sign) {
-        if (sandbox->record.state == SANDBOX_DELETING || sandbox->record.state == SANDBOX_DELETED)
+        if (sandbox->record.state == SANDBOX_DELETED)
                 return;
         sandbox->control->counts.sandboxes += (uint32_t) sign;
         sandbox->owner->n_counted += (uint32_t) sign;

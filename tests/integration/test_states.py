@@ -32,12 +32,12 @@ DEAF = 'trap "" TERM; echo deaf; while :; do sleep 0.1; done'
 class SlowDaemon(Daemon):
     """A daemon whose sandboxes start when the test says so."""
 
-    def __init__(self):
+    def __init__(self, config: dict | None = None):
         super().__init__()
         keeper = self.folder / "slow-keeper"
         keeper.write_text(SLOW_KEEPER.format(keeper=BUILD / "hutch-keeper"), encoding="utf-8")
         keeper.chmod(0o755)
-        self.write_config({"native": {"keeper": str(keeper)}})
+        self.write_config({"native": {"keeper": str(keeper)}} | (config or {}))
         self.gate = self.folder / "gate"
         self.broken = self.folder / "broken"
 
@@ -296,6 +296,26 @@ def test_a_delete_during_a_create_ends_in_deleted_after_a_crash(slow, started):
     slow.restart(kill=True)
     assert slow.states(sandbox_id) == ["PENDING", "DELETING", "DELETED"]
     assert not slow.leftovers(sandbox_id)
+
+
+@pytest.mark.rules("LIFE-011", "LIFE-015")
+@pytest.mark.parametrize("limit", ["sandboxes", "sandboxes_per_caller"])
+def test_what_is_being_deleted_counts_for_quotas_until_it_is_deleted(limit):
+    daemon = SlowDaemon({"limits": {limit: 1}})
+    daemon.begin()
+    try:
+        sandbox_id = daemon.in_state("DELETING")
+        for _ in range(2):
+            with refused("QUOTA_EXCEEDED") as told:
+                daemon.create()
+            assert told.metadata == {"limit": limit, "value": "1"}
+            daemon.restart(kill=True)
+        daemon.gate.unlink()
+        daemon.wait(sandbox_id, "DELETED")
+        daemon.ready()
+    finally:
+        daemon.gate.unlink(missing_ok=True)
+        daemon.finish()
 
 
 @pytest.mark.rules("LIFE-002")

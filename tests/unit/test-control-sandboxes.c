@@ -414,6 +414,9 @@ static void quotas_say_which(void **state) {
         assert_refused(f, -1, "QUOTA_EXCEEDED");
 
         assert_int_equal(control_delete_sandbox(f->control, &alice, "sb-1111", &view, NULL), 0);
+        assert_refused(f, create_as(f, &alice, "", NULL, 0, NULL), "QUOTA_EXCEEDED");
+        fixture_turn(f);
+        assert_state(f, "sb-1111", "DELETED");
         assert_int_equal(create_as(f, &alice, "", NULL, 0, NULL), 0);
 }
 

@@ -160,7 +160,7 @@ type GetInfoResponse struct {
 	Tools []string `protobuf:"bytes,7,rep,name=tools,proto3" json:"tools,omitempty"`
 	// About the host.
 	Host *HostInfo `protobuf:"bytes,8,opt,name=host,proto3" json:"host,omitempty"`
-	// Sandboxes that are neither DELETED nor being deleted, of all callers.
+	// Sandboxes that are not DELETED, of all callers.
 	Sandboxes uint32 `protobuf:"varint,9,opt,name=sandboxes,proto3" json:"sandboxes,omitempty"`
 	// Execs that are PENDING or RUNNING, of all callers.
 	ActiveExecs uint32 `protobuf:"varint,10,opt,name=active_execs,json=activeExecs,proto3" json:"active_execs,omitempty"`

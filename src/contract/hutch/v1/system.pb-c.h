@@ -113,7 +113,7 @@ struct  Hutch__V1__GetInfoResponse
    */
   Hutch__V1__HostInfo *host;
   /*
-   * Sandboxes that are neither DELETED nor being deleted, of all callers.
+   * Sandboxes that are not DELETED, of all callers.
    */
   uint32_t sandboxes;
   /*

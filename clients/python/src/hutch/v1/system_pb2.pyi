@@ -102,7 +102,7 @@ class GetInfoResponse(_message.Message):
     instance_id: _builtins.str
     """Identifies its state folder: the same across restarts and upgrades."""
     sandboxes: _builtins.int
-    """Sandboxes that are neither DELETED nor being deleted, of all callers."""
+    """Sandboxes that are not DELETED, of all callers."""
     active_execs: _builtins.int
     """Execs that are PENDING or RUNNING, of all callers."""
     caller: _builtins.str

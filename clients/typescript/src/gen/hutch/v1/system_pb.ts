@@ -131,7 +131,7 @@ export type GetInfoResponse = Message<"hutch.v1.GetInfoResponse"> & {
   host?: HostInfo | undefined;
 
   /**
-   * Sandboxes that are neither DELETED nor being deleted, of all callers.
+   * Sandboxes that are not DELETED, of all callers.
    *
    * @generated from field: uint32 sandboxes = 9;
    */
