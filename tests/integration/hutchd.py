@@ -491,8 +491,16 @@ class Daemon(Client):
 
     def keeper(self, sandbox_id: str) -> int:
         """The keeper of a sandbox: of those processes the one that the others come from."""
-        found = self.keepers(sandbox_id)
-        return next(pid for pid in found if parent_of(pid) not in found)
+        parents = {}
+        for pid in self.keepers(sandbox_id):
+            with contextlib.suppress(OSError):  # one that was to start or to measure something has ended
+                parents[pid] = parent_of(pid)
+        return next(pid for pid, parent in parents.items() if parent not in parents)
+
+    def kill_keepers(self, sandbox_id: str = "") -> None:
+        for pid in self.keepers(sandbox_id):
+            with contextlib.suppress(ProcessLookupError):  # some go with their parents
+                os.kill(pid, signal.SIGKILL)
 
     def cgroup(self, sandbox_id: str = "") -> Path | None:
         """The cgroup of a sandbox, or of them all; None when there is none."""
@@ -548,9 +556,7 @@ class Daemon(Client):
         """Takes away whatever is left, so that one test cannot disturb another."""
         if self.process is not None:
             self.kill()
-        for pid in self.keepers():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        self.kill_keepers()
         cgroup = self.cgroup()
         if cgroup:
             (cgroup / "cgroup.kill").write_text("1", encoding="ascii")
@@ -607,7 +613,7 @@ def is_alive(pid: int) -> bool:
     """Whether it runs; what merely was not reaped yet does not."""
     try:
         return status_of(pid, "State")[0] not in "ZX"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 

@@ -14,6 +14,7 @@ import grpc
 import pytest
 import yaml
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from host import PATIENCE
 from hutch.v1 import exec_pb2, sandbox_pb2
 from hutchd import BUILD, LIMIT, Client, Daemon, Refusal, refused, state_name, wait_until
 
@@ -105,6 +106,12 @@ def test_help_and_version():
         assert ran.returncode == 0 and word in ran.stdout and not ran.stderr
 
 
+def is_served(path) -> bool:
+    """Whether somebody listens: a socket is there a moment earlier."""
+    with socket.socket(socket.AF_UNIX) as client:
+        return client.connect_ex(str(path)) == 0
+
+
 def test_paths_by_flag_before_environment_before_configuration(idle):
     """The flags name one folder, the variables another, the configuration a third."""
     config, variables = idle.folder / "config", idle.folder / "variables"
@@ -115,7 +122,7 @@ def test_paths_by_flag_before_environment_before_configuration(idle):
     def serves(path, extra, env) -> None:
         process = subprocess.Popen([*command, *extra], env=env, stderr=subprocess.DEVNULL)
         try:
-            wait_until(path.exists, what=f"nobody listens at {path}")
+            wait_until(lambda: is_served(path), what=f"nobody listens at {path}")
             client = Client(path)
             assert client.info().version
             client.close()
@@ -141,7 +148,7 @@ def test_a_user_without_root_has_folders_of_his_own(idle):
     process = subprocess.Popen([BUILD / "hutchd"], env=env, stderr=subprocess.PIPE, **nobody)
     try:
         path = home / "run/hutch/hutchd.sock"
-        wait_until(lambda: path.exists() or process.poll() is not None)
+        wait_until(lambda: is_served(path) or process.poll() is not None)
         assert process.poll() is None, process.stderr.read()
         client = Client(path)
         assert client.info().host.rootless
@@ -259,10 +266,12 @@ def test_sigterm_ends_watches_with_draining(own_daemon):
 def test_sigterm_waits_for_run_command_or_tells_that_it_does_not(own_daemon):
     sandbox_id = own_daemon.ready()
     request = exec_pb2.RunCommandRequest(sandbox_id=sandbox_id)
-    request.spec.argv.extend(["sleep", "0.3"])
+    request.spec.argv.extend(["sh", "-c", "while [ ! -e go ]; do sleep 0.02; done"])
     future = own_daemon.execs.RunCommand.future(request, timeout=LIMIT)
     wait_until(lambda: own_daemon.get(sandbox_id).active_execs)
     own_daemon.signal(signal.SIGTERM)
+    wait_until(lambda: "asked to end" in own_daemon.log())
+    (own_daemon.sandbox_folder(sandbox_id) / "fs/workspace/go").touch()
     try:
         assert future.result().exec.result.exit_code == 0
     except grpc.RpcError as error:
@@ -277,20 +286,20 @@ def test_a_connection_that_says_nothing_does_not_hold_up_the_end(start_daemon):
         daemon.info()
         started = time.monotonic()
         daemon.stop_daemon()
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 5 * PATIENCE
 
 
 def test_a_second_sigterm_ends_at_once(start_daemon):
-    daemon = start_daemon({"shutdown_grace": "60s"})
+    daemon = start_daemon({"shutdown_grace": "1h"})
     with socket.socket(socket.AF_UNIX) as silent:
         silent.connect(str(daemon.socket))
         silent.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0")
         daemon.info()
         daemon.signal(signal.SIGTERM)
-        time.sleep(0.2)
+        wait_until(lambda: "asked to end" in daemon.log())
         if daemon.process.poll() is None:
             daemon.signal(signal.SIGTERM)
-        daemon.ended(10)
+        daemon.ended()
 
 
 def test_the_log_shows_no_crash_and_ends_properly(own_daemon):
@@ -328,12 +337,12 @@ def make_manager(idle):
 
 
 def test_readiness_watchdog_and_stopping_are_told(idle, manager):
+    started = time.monotonic()
     idle.spawn(env={"NOTIFY_SOCKET": str(manager.path), "WATCHDOG_USEC": "200000"})
     assert manager.next() == "READY=1"
     idle.connect()
-    started = time.monotonic()
-    assert [manager.next() for _ in range(3)] == ["WATCHDOG=1"] * 3
-    assert 0.15 < time.monotonic() - started < 2
+    assert [manager.next() for _ in range(30)] == ["WATCHDOG=1"] * 30
+    assert 30 * 0.05 < time.monotonic() - started < 30 * 0.6  # so many that a pause of the host's is little
     idle.signal(signal.SIGTERM)
     told = manager.next()
     while told == "WATCHDOG=1":
@@ -485,8 +494,7 @@ def start_on_small_disk():
     finally:
         if daemon.process:
             daemon.kill()
-        for pid in daemon.keepers():
-            os.kill(pid, signal.SIGKILL)
+        daemon.kill_keepers()
         subprocess.run(["umount", "-l", daemon.state], check=True)
         daemon.wipe()
 

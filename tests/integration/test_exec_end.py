@@ -44,7 +44,7 @@ def count_processes(daemon, sandbox_id: str) -> int:
 
 
 def assert_nothing_runs(daemon, sandbox_id: str) -> None:
-    wait_until(lambda: count_processes(daemon, sandbox_id) == 0, limit=2 * PATIENCE, what="processes are left")
+    wait_until(lambda: count_processes(daemon, sandbox_id) == 0, what="processes are left")
 
 
 # ---- Timeouts ----
@@ -54,18 +54,20 @@ def assert_nothing_runs(daemon, sandbox_id: str) -> None:
 def test_a_timeout_ends_an_exec_with_124(daemon, sandbox):
     begin = time.monotonic()
     ended, _ = run_to_end(daemon, sandbox, "sleep", "1000", timeout=seconds(0.3))
-    assert 0.3 <= time.monotonic() - begin < 3 * PATIENCE
+    assert 0.3 <= time.monotonic() - begin < 5 * PATIENCE
     assert (state_name(ended), ended.result.exit_code, end_reason(ended)) == ("TIMED_OUT", 124, "TIMED_OUT")
     assert not ended.HasField("cancel_time")
     assert_nothing_runs(daemon, sandbox)
 
 
 @pytest.mark.rules("EXEC-004", "DEADLINE-004")
-@pytest.mark.parametrize("name", TREES)
-def test_a_timeout_kills_the_whole_tree(daemon, sandbox, name):
-    times = {"timeout": seconds(0.4 * PATIENCE), "kill_grace": seconds(0.1)}
-    ended, output = run_to_end(daemon, sandbox, "sh", "-c", TREES[name], **times)
-    assert (state_name(ended), ended.result.exit_code, output.stdout) == ("TIMED_OUT", 124, b"ready\n")
+def test_a_timeout_kills_the_whole_tree(daemon, sandbox):
+    """All at once, as each needs time to grow."""
+    times = {"timeout": seconds(2 * PATIENCE), "kill_grace": seconds(0.1)}
+    made = {name: daemon.start(sandbox, "sh", "-c", script, **times).id for name, script in TREES.items()}
+    for name, one in made.items():
+        output, ended = read_output(daemon, sandbox, one, follow=True)
+        assert (state_name(ended), ended.result.exit_code, output.stdout) == ("TIMED_OUT", 124, b"ready\n"), name
     assert_nothing_runs(daemon, sandbox)
 
 
@@ -74,7 +76,7 @@ def test_a_timeout_counts_from_the_start_of_the_process_and_needs_nobody(daemon,
     made = daemon.start(sandbox, "sleep", "1000", timeout=seconds(0.3))
     ended = daemon.wait_exec(sandbox, made.id)
     took = ended.end_time.ToNanoseconds() - ended.start_time.ToNanoseconds()
-    assert 0.3e9 <= took < 2e9
+    assert 0.29e9 <= took < 5e9 * PATIENCE  # by the calendar, which may be set right meanwhile
 
 
 def test_what_ends_before_its_timeout_is_not_touched(daemon, sandbox):
@@ -85,8 +87,10 @@ def test_what_ends_before_its_timeout_is_not_touched(daemon, sandbox):
 @pytest.mark.rules("EXEC-004")
 def test_a_timeout_waits_for_its_grace(daemon, sandbox):
     begin = time.monotonic()
-    ended, _ = run_to_end(daemon, sandbox, "sh", "-c", TERM_IGNORED, timeout=seconds(0.2), kill_grace=seconds(0.5))
-    assert time.monotonic() - begin >= 0.7
+    times = {"timeout": seconds(2 * PATIENCE), "kill_grace": seconds(0.5)}  # TERM is ignored by then
+    ended, output = run_to_end(daemon, sandbox, "sh", "-c", TERM_IGNORED, **times)
+    assert output.stdout == b"ready\n"
+    assert time.monotonic() - begin >= 2 * PATIENCE + 0.5
     assert (state_name(ended), ended.result.exit_code) == ("TIMED_OUT", 124)
 
 
@@ -121,10 +125,8 @@ def test_a_cancel_sends_TERM_first(daemon, sandbox):  # pylint: disable=invalid-
 def test_a_cancel_sends_TERM_to_all(daemon, sandbox):  # pylint: disable=invalid-name
     script = "setsid sh -c \"trap 'echo child; exit' TERM; echo ready; sleep 1000 & wait\" & wait $!; wait"
     made = start_ready(daemon, sandbox, script)
-    daemon.cancel(sandbox, made, grace=5)
-    begin = time.monotonic()
+    daemon.cancel(sandbox, made, grace=600)
     daemon.wait_exec(sandbox, made)
-    assert time.monotonic() - begin < 3 * PATIENCE
     assert b"child" in read_output(daemon, sandbox, made)[0].stdout
     assert_nothing_runs(daemon, sandbox)
 
@@ -141,11 +143,9 @@ def test_a_plain_process_ends_by_the_TERM_of_a_cancel(daemon, sandbox):  # pylin
 def test_KILL_comes_when_the_grace_is_over(daemon, sandbox):  # pylint: disable=invalid-name
     made = start_ready(daemon, sandbox, TERM_IGNORED, kill_grace=seconds(0.4))
     begin = time.monotonic()
-    daemon.cancel(sandbox, made)
-    time.sleep(0.2)
-    assert state_name(daemon.get_exec(sandbox, made)) == "RUNNING"
+    assert state_name(daemon.cancel(sandbox, made)) == "RUNNING"
     ended = daemon.wait_exec(sandbox, made)
-    assert 0.4 <= time.monotonic() - begin < 2 * PATIENCE
+    assert 0.4 <= time.monotonic() - begin < 5 * PATIENCE
     assert (state_name(ended), ended.result.signal, ended.result.exit_code) == ("CANCELLED", 9, 137)
 
 
@@ -154,7 +154,7 @@ def test_a_grace_of_0_kills_at_once(daemon, sandbox):
     begin = time.monotonic()
     daemon.cancel(sandbox, made, grace=0)
     assert daemon.wait_exec(sandbox, made).result.signal == 9
-    assert time.monotonic() - begin < 1 * PATIENCE
+    assert time.monotonic() - begin < 5 * PATIENCE
 
 
 @pytest.mark.rules("IDEM-004")
@@ -181,7 +181,7 @@ def test_a_cancel_reaches_a_paused_sandbox(daemon, sandbox):
     daemon.pause(sandbox)
     daemon.wait(sandbox, "PAUSED")
     daemon.cancel(sandbox, made, grace=0.1)
-    assert state_name(daemon.wait_exec(sandbox, made, limit=5 * PATIENCE)) == "CANCELLED"
+    assert state_name(daemon.wait_exec(sandbox, made)) == "CANCELLED"
     assert state_name(daemon.get(sandbox)) == "PAUSED"
     daemon.unpause(sandbox)
     daemon.wait(sandbox, "READY")
@@ -202,7 +202,7 @@ def test_an_exec_that_forks_all_the_time_is_killed(daemon, sandbox):
     forks = "while :; do (sleep 0.01 &); done"
     made = start_ready(daemon, sandbox, f"echo ready; f() {{ {forks}; }}; f & f & setsid sh -c '{forks}' & wait")
     daemon.cancel(sandbox, made, grace=0)
-    assert state_name(daemon.wait_exec(sandbox, made, limit=10 * PATIENCE)) == "CANCELLED"
+    assert state_name(daemon.wait_exec(sandbox, made)) == "CANCELLED"
     assert_nothing_runs(daemon, sandbox)
 
 
@@ -211,38 +211,49 @@ def test_an_exec_that_forks_all_the_time_is_killed(daemon, sandbox):
 
 @pytest.mark.rules("EXEC-005")
 def test_an_exec_ends_with_its_main_process_and_leaves_the_others(daemon, sandbox):
-    begin = time.monotonic()
-    ended, output = run_to_end(daemon, sandbox, "sh", "-c", "sleep 1000 >/dev/null 2>&1 & echo done")
-    assert time.monotonic() - begin < 0.9
-    assert (state_name(ended), output.stdout) == ("EXITED", b"done\n")
-    assert count_processes(daemon, sandbox) == 1
+    times = []
+    for _ in range(5):
+        begin = time.monotonic()
+        ended, output = run_to_end(daemon, sandbox, "sh", "-c", "sleep 1000 >/dev/null 2>&1 & echo done")
+        times.append(time.monotonic() - begin)
+        assert (state_name(ended), output.stdout) == ("EXITED", b"done\n")
+    assert min(times) < 0.9  # a pause of the host's makes it later, but not each time
+    assert count_processes(daemon, sandbox) == 5
 
 
 @pytest.mark.rules("EXEC-005")
 def test_a_held_pipe_does_not_hang_an_exec(daemon, sandbox):
-    begin = time.monotonic()
-    ended, output = run_to_end(daemon, sandbox, "sh", "-c", "sleep 1000 & echo done")
-    assert 0.5 < time.monotonic() - begin < 3 * PATIENCE
-    assert (state_name(ended), ended.result.exit_code, output.stdout) == ("EXITED", 0, b"done\n")
-    assert count_processes(daemon, sandbox) == 1
+    times = []
+    for _ in range(3):
+        begin = time.monotonic()
+        ended, output = run_to_end(daemon, sandbox, "sh", "-c", "sleep 1000 & echo done")
+        times.append(time.monotonic() - begin)
+        assert (state_name(ended), ended.result.exit_code, output.stdout) == ("EXITED", 0, b"done\n")
+    assert 0.5 < min(times) < 3
+    assert count_processes(daemon, sandbox) == 3
 
 
 @pytest.mark.rules("EXEC-005")
 def test_output_after_the_end_is_collected_for_a_second(daemon, sandbox):
-    script = "(sleep 0.3; echo soon; sleep 3; echo late) & echo first"
-    ended, output = run_to_end(daemon, sandbox, "sh", "-c", script)
-    assert output.stdout == b"first\nsoon\n"
-    assert ended.result.stdout.total_bytes == len(output.stdout)
-    assert ended.end_time.ToNanoseconds() - ended.start_time.ToNanoseconds() < 3e9
+    script = "(sleep 0.3; echo soon; while [ ! -e go ]; do sleep 0.1; done; echo late) & echo first"
+
+    def run():
+        ended, output = run_to_end(daemon, sandbox, "sh", "-c", script)
+        assert ended.result.stdout.total_bytes == len(output.stdout)
+        return ended.id if output.stdout != b"first\n" else None  # the host paused for all of the second
+
+    made = wait_until(run)
+    daemon.shell(sandbox, "touch go")
+    assert_nothing_runs(daemon, sandbox)
+    assert read_output(daemon, sandbox, made)[0].stdout == b"first\nsoon\n"
 
 
 @pytest.mark.rules("EXEC-005")
 def test_what_was_left_running_is_not_killed_by_a_broken_pipe_soon(daemon, sandbox):
     """The left one may write on, and the sandbox's end is its end."""
     daemon.run(sandbox, "sh", "-c", "(while sleep 0.1; do date +%s%N > alive || exit; done) & exit 0")
-    first = daemon.shell(sandbox, "cat alive")
-    time.sleep(0.4)
-    assert daemon.shell(sandbox, "cat alive") != first
+    first = wait_until(lambda: daemon.run(sandbox, "cat", "alive").stdout)
+    wait_until(lambda: daemon.run(sandbox, "cat", "alive").stdout not in (b"", first))
     daemon.stop(sandbox, grace=0)
     daemon.wait(sandbox, "STOPPED")
     assert daemon.processes(sandbox) == []
@@ -253,7 +264,7 @@ def test_a_held_pipe_that_is_written_to_without_end_does_not_hang_an_exec(daemon
     ended, _ = run_to_end(daemon, sandbox, "sh", "-c", "yes & echo done", output_limit_bytes=1000)
     assert state_name(ended) == "EXITED"
     assert len(read_output(daemon, sandbox, ended.id)[0].stdout) == 1000
-    assert ended.end_time.ToNanoseconds() - ended.start_time.ToNanoseconds() < 3e9
+    assert ended.end_time.ToNanoseconds() - ended.start_time.ToNanoseconds() < 5e9 * PATIENCE
 
 
 @pytest.mark.rules("EXEC-005")
@@ -290,10 +301,8 @@ def test_the_end_of_a_sandbox_ends_its_execs(daemon, how, reason):
 @pytest.mark.rules("EXEC-004")
 def test_a_stop_sends_TERM_and_waits(daemon, sandbox):  # pylint: disable=invalid-name
     made = start_ready(daemon, sandbox, "sleep 1000 & trap 'echo bye; exit 0' TERM; echo ready; wait")
-    daemon.stop(sandbox, grace=10)
-    begin = time.monotonic()
+    daemon.stop(sandbox, grace=600)
     daemon.wait(sandbox, "STOPPED")
-    assert time.monotonic() - begin < 5 * PATIENCE
     assert read_output(daemon, sandbox, made)[0].stdout == b"ready\nbye\n"
 
 
@@ -410,13 +419,13 @@ def test_50_execs_run_in_one_sandbox_at_once(daemon, sandbox):
         wait_until(lambda one=one: daemon.get_exec(sandbox, one).stdout_bytes > 0)
     assert count_processes(daemon, sandbox) == 50
     assert all(state_name(daemon.get_exec(sandbox, one)) == "RUNNING" for one in made)
-    lines = "exec 3> gate; i=0; while [ $i -lt 50 ]; do echo x; i=$((i+1)); done >&3; sleep 1"
+    lines = "exec 3<> gate; i=0; while [ $i -lt 50 ]; do echo x; i=$((i+1)); done >&3; sleep 1000"
     opener = daemon.start(sandbox, "sh", "-c", lines)
     for i, one in enumerate(made):
         ended = daemon.wait_exec(sandbox, one)
         assert (state_name(ended), ended.result.exit_code) == ("EXITED", i)
         assert read_output(daemon, sandbox, one)[0].stdout == f"begin {i}\nend {i}\n".encode()
-    daemon.wait_exec(sandbox, opener.id)
+    daemon.cancel(sandbox, opener.id, grace=0)
     assert_nothing_runs(daemon, sandbox)
 
 
@@ -424,5 +433,5 @@ def test_the_cgroup_of_an_exec_goes_with_it(daemon, sandbox):
     for _ in range(10):
         daemon.run(sandbox, "true")
     cgroup = daemon.cgroup(sandbox) / "box"
-    wait_until(lambda: len([path for path in cgroup.iterdir() if path.is_dir()]) == 1, limit=3 * PATIENCE)
+    wait_until(lambda: len([path for path in cgroup.iterdir() if path.is_dir()]) == 1)
     assert len(processes_of(cgroup)) == 1

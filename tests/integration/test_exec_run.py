@@ -12,6 +12,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+from host import PATIENCE
 from hutch.v1 import exec_pb2
 from hutchd import LIMIT, ROOT, Client, exec_state, refused, seconds, state_name, wait_until
 
@@ -143,7 +144,7 @@ def test_a_deadline_kills_the_command(daemon, sandbox):
     with pytest.raises(grpc.RpcError) as caught:
         run(daemon, sandbox, "sh", "-c", "setsid sleep 1000 & sleep 1000", timeout=0.3)
     assert caught.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 5 * PATIENCE
     assert_nothing_runs(daemon, sandbox)
 
 
@@ -208,13 +209,15 @@ def test_a_broken_connection_kills_the_command(daemon, sandbox, relay):
 
 @pytest.mark.rules("EXEC-016")
 def test_a_command_with_a_request_id_outlives_its_connection_for_a_while(daemon, sandbox, relay):
-    script = "echo once >> ran; sleep 1; cat ran"
+    script = "echo once >> ran; while [ ! -e go ]; do sleep 0.02; done; cat ran"
     call, _ = begin(relay.client(), sandbox, "sh", "-c", script, request_id="lost-and-found")
     relay.cut()
     assert call.code() == grpc.StatusCode.UNAVAILABLE
     request = exec_pb2.RunCommandRequest(sandbox_id=sandbox, request_id="lost-and-found")
     request.spec.argv.extend(["sh", "-c", script])
-    answer = daemon.execs.RunCommand(request, timeout=LIMIT)
+    again = daemon.execs.RunCommand.future(request, timeout=LIMIT)
+    daemon.shell(sandbox, "touch go")
+    answer = again.result()
     assert (state_name(answer.exec), answer.stdout) == ("EXITED", b"once\n")
 
 
@@ -226,15 +229,16 @@ def test_a_command_with_a_request_id_ends_with_its_cancelled_call(daemon, sandbo
 
 
 def test_a_killed_command_gets_its_grace(daemon, sandbox):
-    call, made = begin(daemon, sandbox, "sh", "-c", "trap 'sleep 0.1; echo bye > bye; exit 0' TERM; sleep 1000 & wait")
-    time.sleep(0.1)
+    script = "trap 'sleep 0.1; echo bye > bye; exit 0' TERM; echo ready; sleep 1000 & wait"
+    call, made = begin(daemon, sandbox, "sh", "-c", script)
+    wait_until(lambda: daemon.get_exec(sandbox, made).stdout_bytes)
     call.cancel()
     daemon.wait_exec(sandbox, made)
     assert daemon.shell(sandbox, "cat bye") == "bye\n"
 
 
 def test_a_timeout_of_the_command_is_an_answer(daemon, sandbox):
-    spec = exec_pb2.ExecSpec(argv=["sh", "-c", "echo so far; sleep 1000"], timeout=seconds(0.2))
+    spec = exec_pb2.ExecSpec(argv=["sh", "-c", "echo so far; sleep 1000"], timeout=seconds(PATIENCE))
     answer = daemon.execs.RunCommand(exec_pb2.RunCommandRequest(sandbox_id=sandbox, spec=spec), timeout=LIMIT)
     assert (state_name(answer.exec), answer.exec.result.exit_code) == ("TIMED_OUT", 124)
     assert answer.stdout == b"so far\n"

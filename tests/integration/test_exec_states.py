@@ -25,11 +25,8 @@ REQUESTS = [
 
 def reboot(daemon: Daemon) -> None:
     """What a start of the machine leaves: no process, and another boot id than the one in the store."""
-    keepers = daemon.keepers()
     daemon.kill()
-    for pid in keepers:
-        with contextlib.suppress(ProcessLookupError):  # some go with their parents
-            os.kill(pid, signal.SIGKILL)
+    daemon.kill_keepers()
     wait_until(lambda: not daemon.keepers())
     with sqlite3.connect(daemon.state / "hutch.db") as store:
         store.execute("UPDATE facts SET value = 'another' WHERE name = 'boot_id'")

@@ -13,7 +13,7 @@ from sandbox_files import Files
 
 @pytest.fixture(name="files")
 def make_files(daemon, sandbox):
-    return Files(daemon, sandbox, timeout=60)
+    return Files(daemon, sandbox)
 
 
 def archive_of(entries: dict[str, bytes | None], mode: str = "w") -> bytes:

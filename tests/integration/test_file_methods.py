@@ -448,7 +448,7 @@ def test_of_those_who_expect_a_version_one_replaces_it(files, folder):
 @pytest.mark.rules("FILE-020")
 def test_who_holds_the_folder_is_not_waited_for_for_ever(daemon, files, folder, shared_sandbox):
     version = files.write(f"{folder}/f", b"old").version
-    holder = daemon.start(shared_sandbox, "flock", f"/workspace/{folder}", "sleep", "60")
+    holder = daemon.start(shared_sandbox, "flock", f"/workspace/{folder}", "sleep", "1000")
     wait_until(lambda: daemon.run(shared_sandbox, "flock", "-n", f"/workspace/{folder}", "true").exec.result.exit_code)
     with refused("FILE_BUSY"):
         files.write(f"{folder}/f", b"new", overwrite=True, expected_version=version)

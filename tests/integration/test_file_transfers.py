@@ -13,11 +13,12 @@ import time
 
 import grpc
 import pytest
+from host import PATIENCE
 from hutch.v1 import file_pb2
-from hutchd import BUILD, LIMIT, MIB, Refusal, is_alive, memory_of, refused, seconds, wait_until
+from hutchd import BUILD, LIMIT, MIB, Refusal, is_alive, memory_of, refused, seconds, state_name, wait_until
 from sandbox_files import Files, chunks_of, uploads
 
-LONG = 110  # seconds, for what moves much
+LONG = int(100 * PATIENCE)  # seconds, for what moves much
 GROWTH = 24 * MIB  # that a process may have while much passes through it
 SIZES = [0, 1, 4095, 4096, MIB - 1, MIB, MIB + 1, 10 * MIB + 7, 200 * MIB]
 
@@ -172,7 +173,7 @@ def chunks():
     for _ in range(int(sys.argv[4])):
         yield b"x" * MIB
     print("sent", flush=True)
-    time.sleep(60)
+    time.sleep(1000)
 
 Files(Client(Path(sys.argv[2])), sys.argv[3]).upload("a", chunks(), overwrite=True)
 """
@@ -251,14 +252,16 @@ def test_file_work_waits_for_a_pending_sandbox(daemon):
 
 
 def test_a_call_waits_no_longer_than_its_deadline(start_daemon, tmp_path):
-    slow = tmp_path / "hutch-keeper-slow"
-    slow.write_text(f'#!/bin/sh\nsleep 2\nexec {BUILD}/hutch-keeper "$@"\n', encoding="utf-8")
+    slow, gate = tmp_path / "hutch-keeper-slow", tmp_path / "gate"
+    waits = f"while [ ! -e {gate} ]; do sleep 0.02; done"
+    slow.write_text(f'#!/bin/sh\n{waits}\nexec {BUILD}/hutch-keeper "$@"\n', encoding="utf-8")
     slow.chmod(0o755)
     daemon = start_daemon({"native": {"keeper": str(slow)}})
     sandbox_id = daemon.create().id
     with pytest.raises(grpc.RpcError) as caught:
         Files(daemon, sandbox_id, timeout=0.5).stat(".")
     assert caught.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+    gate.touch()
     assert Files(daemon, sandbox_id).stat(".").path == "/workspace"
 
 
@@ -301,15 +304,19 @@ def test_the_end_of_the_keeper_is_told(daemon):
 
 @pytest.mark.rules("LIFE-006")
 def test_file_work_keeps_the_sandbox_awake(daemon):
-    sandbox_id = daemon.ready(idle_ttl=seconds(1))
+    sandbox_id = daemon.ready(idle_ttl=seconds(1000))
     files = Files(daemon, sandbox_id)
     upload = Gated(files, "a")
     upload.send(b"some")
+    wait_until(lambda: not daemon.get(sandbox_id).HasField("idle_deadline"))
+    daemon.update(sandbox_id, "idle_ttl", idle_ttl=seconds(1))
     time.sleep(2.5)
     found = daemon.get(sandbox_id)
-    assert found.state == daemon.wait(sandbox_id, "READY").state and not found.HasField("idle_deadline")
+    assert state_name(found) == "READY" and not found.HasField("idle_deadline")
+    daemon.update(sandbox_id, "idle_ttl", idle_ttl=seconds(1000))
     upload.finish()
     assert daemon.get(sandbox_id).HasField("idle_deadline")
+    daemon.update(sandbox_id, "idle_ttl", idle_ttl=seconds(1))
     daemon.wait(sandbox_id, "STOPPED")
     daemon.remove(sandbox_id)
 
@@ -337,9 +344,9 @@ def test_the_end_of_the_daemon_in_the_middle(own_daemon, kill):
 
 def test_draining_ends_streams(own_daemon):
     files = Files(own_daemon, own_daemon.ready())
-    upload = Gated(files, "a")
+    upload = Gated(files, "a", upload_id="up")
     upload.send(b"some")
-    time.sleep(0.2)
+    wait_until(lambda: received(files, "up") == 4)
     own_daemon.signal(signal.SIGTERM)
     with refused("DRAINING"):
         upload.call.result(LIMIT)
