@@ -36,6 +36,7 @@ const ControlLimits control_limits_default = {
         .history_retention = 15 * 24 * 3600 * NSEC_PER_SEC,
         .request_retention = 24 * 3600 * NSEC_PER_SEC,
         .watch_buffer = 4096,
+        .output_per_sandbox = UINT64_C(1) << 30,
 };
 
 struct Durable {
@@ -293,6 +294,7 @@ void control_commit(Control *control) {
         for (size_t i = 0; i < control->n_converging; i++) {
                 file_calls_converge(control->converging[i]);
                 sandbox_converge(control->converging[i]);
+                sandbox_bound_output(control->converging[i]);
         }
         control->n_converging = 0;
         orphans_free(control, false);

@@ -61,9 +61,10 @@ typedef struct ControlLimits {
         uint32_t execs_per_caller;
         uint32_t execs;
         uint32_t watches_per_caller;
-        uint64_t history_retention; /* nanoseconds */
-        uint64_t request_retention; /* nanoseconds */
-        size_t watch_buffer;        /* events that a watcher may be behind */
+        uint64_t history_retention;  /* nanoseconds */
+        uint64_t request_retention;  /* nanoseconds */
+        size_t watch_buffer;         /* events that a watcher may be behind */
+        uint64_t output_per_sandbox; /* bytes kept of execs that have ended */
 } ControlLimits;
 
 extern const ControlLimits control_limits_default;

@@ -125,6 +125,9 @@ static void exec_set_state(Exec *exec, ExecState state, const ExecResult *result
         exec_count(exec, 1);
         if (!exec_is_active(exec)) {
                 exec->record.result = *result;
+                sandbox_change(exec->sandbox);
+                exec->sandbox->record.output_kept +=
+                        result->out.total - result->out.dropped + result->err.total - result->err.dropped;
                 if (exec->record.end_time == 0)
                         exec->record.end_time = clock_realtime_ns();
                 event.reason = result->failure;

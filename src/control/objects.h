@@ -292,6 +292,9 @@ uint64_t deadline_after(uint64_t now, uint64_t duration);
 void file_calls_converge(Sandbox *sandbox); /* starts what waited for the sandbox, ends what it is over for */
 void file_calls_end(Sandbox *sandbox);      /* the sandbox is gone */
 
+/* kept-output.c */
+void sandbox_bound_output(Sandbox *sandbox); /* has no more kept than allowed: the oldest goes first */
+
 /* attachments.c */
 void exec_detach(Exec *exec); /* from the runtime */
 void exec_update_follow(Exec *exec);

@@ -118,6 +118,9 @@ static const ConfigKey keys[] = {
           .about = "Output kept of one command, per stream, when the request does not say." },
         { "limits.max_exec_output", CONFIG_SIZE, KEY(max_exec_output), "16GiB", 1, UINT64_C(1) << 40,
           .about = "The most output that a request may ask to keep, per stream." },
+        { "limits.output_per_sandbox", CONFIG_SIZE, KEY(output_per_sandbox), "1GiB", 1, UINT64_C(1) << 50,
+          .about = "Output kept of a sandbox's commands that have ended. Beyond that the oldest one's goes, but never "
+                   "the newest's." },
         { "limits.listing", CONFIG_SIZE, KEY(listing), "8MiB", 64 << 10, 16 << 20, .about = "One page of a list." },
         { "limits.history_retention", CONFIG_DURATION, KEY(history_retention), "15d",
           .max = 3650 * 86400 * NSEC_PER_SEC,

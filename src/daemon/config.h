@@ -46,6 +46,7 @@ typedef struct Config {
         uint64_t sandboxes_per_caller;
         uint64_t execs;
         uint64_t execs_per_caller;
+        uint64_t output_per_sandbox;
         uint64_t execs_per_sandbox;
         uint64_t streams_per_caller;
         uint64_t watch_buffer;

@@ -101,6 +101,7 @@ static ControlLimits control_limits(const Config *config) {
                 .history_retention = config->history_retention,
                 .request_retention = REQUEST_RETENTION,
                 .watch_buffer = config->watch_buffer,
+                .output_per_sandbox = config->output_per_sandbox,
         };
 }
 

@@ -138,4 +138,5 @@ typedef struct SandboxRecord {
         uint64_t lifetime_left; /* nanoseconds, as of @lifetime_as_of; of no meaning without a maximum lifetime */
         uint64_t lifetime_as_of;
         uint64_t next_exec_serial;
+        uint64_t output_kept; /* bytes of output of its execs that have ended */
 } SandboxRecord;

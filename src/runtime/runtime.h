@@ -185,6 +185,8 @@ typedef struct RuntimeVerbs {
         /* The file of a stream of an exec's output (1 is stdout, 2 stderr), to be read by output/output-file.h: a
          * descriptor that the caller closes. -ENOENT: there is none (yet). */
         int (*open_output)(RuntimeSandbox *sandbox, const char *exec_id, int stream);
+        /* Removes both streams of an exec that has ended; 0 also when there are none. */
+        int (*drop_output)(RuntimeSandbox *sandbox, const char *exec_id);
         /* Whether output_grew is to be told of an exec. Counts: as often off as on. */
         void (*follow_output)(RuntimeSandbox *sandbox, const char *exec_id, bool follow);
 } RuntimeVerbs;

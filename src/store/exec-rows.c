@@ -154,3 +154,37 @@ int store_find_exec(Store *store, uint64_t sandbox_serial, const char *id, Store
                 return reason_set(err, -ENOENT, REASON_EXEC_NOT_FOUND, "there is no exec %s", id);
         return r < 0 ? r : 0;
 }
+
+int store_kept_outputs(Store *store, uint64_t sandbox_serial, uint64_t after_serial, KeptOutput *ret_outputs,
+                       size_t max, HutchError *err) {
+        _cleanup_(query_end) Query query = query_start(store, STATEMENT_OUTPUTS_KEPT);
+        int n = 0;
+
+        query_bind_ordinal(&query, sandbox_serial);
+        query_bind_ordinal(&query, after_serial);
+        query_bind_ordinal(&query, max);
+        for (;; n++) {
+                int r = query_step(&query, err);
+
+                if (r == 0)
+                        return n;
+                if (r > 0) {
+                        ret_outputs[n].exec_serial = query_read_ordinal(&query);
+                        query_copy_id(&query, ret_outputs[n].exec_id);
+                        ret_outputs[n].bytes = query_read_uint(&query);
+                        r = query_check_row(&query, err);
+                }
+                if (r < 0)
+                        return r;
+        }
+}
+
+int store_drop_output(Store *store, uint64_t sandbox_serial, uint64_t exec_serial, HutchError *err) {
+        _cleanup_(query_end) Query query = query_start(store, STATEMENT_OUTPUT_DROP);
+        int r;
+
+        query_bind_ordinal(&query, sandbox_serial);
+        query_bind_ordinal(&query, exec_serial);
+        r = query_write(&query, err);
+        return r < 0 ? r : 0;
+}

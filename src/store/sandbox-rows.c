@@ -50,6 +50,7 @@ static int write_row(Store *store, Statement statement, const SandboxRecord *rec
         query_bind_uint(&query, record->lifetime_left);
         query_bind_ordinal(&query, record->lifetime_as_of);
         query_bind_ordinal(&query, record->next_exec_serial);
+        query_bind_uint(&query, record->output_kept);
         return query_write(&query, err);
 }
 
@@ -108,6 +109,7 @@ static int read_row(Query *query, SandboxRecord *ret_record, StoredSpec *ret_spe
         record->lifetime_left = query_read_uint(query);
         record->lifetime_as_of = query_read_ordinal(query);
         record->next_exec_serial = query_read_ordinal(query);
+        record->output_kept = query_read_uint(query);
         ret_spec->encoded = query_read_bytes(query, &ret_spec->encoded_len);
         ret_spec->effective = query_read_bytes(query, &ret_spec->effective_len);
         return query_check_row(query, err);

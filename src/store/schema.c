@@ -118,6 +118,10 @@ const char *const schema_scripts[] = {
         " what TEXT NOT NULL PRIMARY KEY,"
         " upto INTEGER NOT NULL"
         ") STRICT, WITHOUT ROWID;",
+
+        "ALTER TABLE sandboxes ADD COLUMN output_kept INTEGER NOT NULL DEFAULT 0;"
+        "CREATE INDEX execs_with_output ON execs (sandbox_serial, serial)"
+        " WHERE stdout_total + stderr_total > stdout_dropped + stderr_dropped;",
 };
 
 const size_t schema_scripts_n = sizeof(schema_scripts) / sizeof(schema_scripts[0]);

@@ -12,7 +12,7 @@
         "SELECT s.serial, s.id, s.owner, s.create_time, s.state, s.state_reason, s.state_message, s.state_time,"       \
         " s.sequence, s.pause_wanted, s.uid_slot, s.stop_grace, s.expired, s.idle_since, s.lifetime_left, "            \
         "s.lifetime_as_of,"                                                                                            \
-        " s.next_exec_serial, p.spec, p.effective"
+        " s.next_exec_serial, s.output_kept, p.spec, p.effective"
 
 #define SANDBOX_SPECS " LEFT JOIN sandbox_specs AS p ON p.sandbox_serial = s.serial"
 
@@ -22,6 +22,8 @@
         " e.stdout_dropped, e.stderr_total, e.stderr_dropped, e.cpu_time, e.peak_memory, p.spec, p.input"
 
 #define EXEC_SPECS " LEFT JOIN exec_specs AS p ON p.sandbox_serial = e.sandbox_serial AND p.serial = e.serial"
+
+#define WITH_OUTPUT "stdout_total + stderr_total > stdout_dropped + stderr_dropped"
 
 const char *const statement_sql[STATEMENTS_N] = {
         [STATEMENT_BEGIN] = "BEGIN IMMEDIATE",
@@ -38,12 +40,13 @@ const char *const statement_sql[STATEMENTS_N] = {
         [STATEMENT_SANDBOX_UPDATE] =
                 "UPDATE sandboxes SET state = ?5, state_reason = ?6, state_message = ?7, state_time = ?8,"
                 " sequence = ?9, pause_wanted = ?10, uid_slot = ?11, stop_grace = ?12, expired = ?13, idle_since = ?14,"
-                " lifetime_left = ?15, lifetime_as_of = ?16, next_exec_serial = ?17 WHERE serial = ?1 AND id = ?2",
+                " lifetime_left = ?15, lifetime_as_of = ?16, next_exec_serial = ?17, output_kept = ?18"
+                " WHERE serial = ?1 AND id = ?2",
         [STATEMENT_SANDBOX_INSERT] =
                 "INSERT INTO sandboxes (serial, id, owner, create_time, state, state_reason, state_message, state_time,"
                 " sequence, pause_wanted, uid_slot, stop_grace, expired, idle_since, lifetime_left, lifetime_as_of,"
-                " next_exec_serial)"
-                " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
+                " next_exec_serial, output_kept)"
+                " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)",
         /* Specs are large and change rarely: one that has not changed is not written. */
         [STATEMENT_SANDBOX_SPEC_PUT] =
                 "INSERT INTO sandbox_specs (sandbox_serial, labels, spec, effective) VALUES (?1, ?2, ?3, ?4)"
@@ -86,6 +89,15 @@ const char *const statement_sql[STATEMENTS_N] = {
         " WHERE e.state IN ('PENDING', 'RUNNING') AND e.sandbox_serial > 0 ORDER BY e.sandbox_serial, e.serial",
         [STATEMENT_EXEC_BY_ID] =
                 EXEC_COLUMNS " FROM execs AS e" EXEC_SPECS " WHERE e.sandbox_serial = ?1 AND e.id = ?2",
+
+        [STATEMENT_OUTPUTS_KEPT] =
+                "SELECT serial, id, stdout_total - stdout_dropped + stderr_total - stderr_dropped"
+                " FROM execs INDEXED BY execs_with_output WHERE " WITH_OUTPUT
+                " AND sandbox_serial = ?1 AND serial > ?2 AND serial < (SELECT max(serial)"
+                " FROM execs INDEXED BY execs_with_output WHERE " WITH_OUTPUT " AND sandbox_serial = ?1)"
+                " ORDER BY serial LIMIT ?3",
+        [STATEMENT_OUTPUT_DROP] = "UPDATE execs SET stdout_dropped = stdout_total, stderr_dropped = stderr_total"
+                                  " WHERE sandbox_serial = ?1 AND serial = ?2",
 
         [STATEMENT_EVENT_INSERT] =
                 "INSERT INTO events (cursor, sandbox_serial, sequence, time, type, sandbox_id, owner,"

@@ -102,6 +102,21 @@ int store_each_active_exec(Store *store, StoreExecCallback callback, void *user,
 int store_find_exec(Store *store, uint64_t sandbox_serial, const char *id, StoreExecCallback callback, void *user,
                     HutchError *err) __attribute__((nonnull(1, 3, 4)));
 
+/* Output that is kept of an exec that has ended. */
+typedef struct KeptOutput {
+        uint64_t exec_serial;
+        char exec_id[ID_LEN_MAX + 1];
+        uint64_t bytes;
+} KeptOutput;
+
+/* What is kept of the sandbox's execs after @after_serial, in the order of creation, but for that of the newest: at
+ * most @max. Returns how many. */
+int store_kept_outputs(Store *store, uint64_t sandbox_serial, uint64_t after_serial, KeptOutput *ret_outputs,
+                       size_t max, HutchError *err) __attribute__((nonnull(1, 4)));
+/* Notes that nothing is kept any more. */
+int store_drop_output(Store *store, uint64_t sandbox_serial, uint64_t exec_serial, HutchError *err)
+        __attribute__((nonnull(1)));
+
 /* An event: what is needed to find it, and what watchers get, which is opaque here. */
 typedef struct EventRow {
         uint64_t cursor;

@@ -287,6 +287,36 @@ def test_output_is_there_while_the_sandbox_is_stopped_and_goes_with_it(daemon):
     assert told.metadata == {"state": "DELETED"}
 
 
+@pytest.mark.rules("OUT-009")
+def test_a_sandbox_keeps_the_latest_output_within_its_limit(start_daemon):
+    own = start_daemon({"limits": {"output_per_sandbox": "1MiB"}})
+    sandbox = own.ready()
+    print_much = ("sh", "-c", "head -c 400000 /dev/zero; head -c 100000 /dev/zero >&2")
+    first, output = run_to_end(own, sandbox, *print_much)
+    assert (len(output.stdout), len(output.stderr)) == (400000, 100000)
+    second, _ = run_to_end(own, sandbox, *print_much)
+    own.restart()
+    third = own.run(sandbox, *print_much)
+    assert len(third.stdout) == 400000
+
+    files = {file.stem for file in own.sandbox_folder(sandbox).iterdir() if file.suffix in (".out", ".err")}
+    assert files == {second.id, third.exec.id}
+    wait_until(lambda: not any((own.state / "trash").iterdir()))
+    for request in ({}, {"follow": True}, {"tail_lines": 2}, {"stdout_offset": 7}):
+        output, gone = read_output(own, sandbox, first.id, **request)
+        assert (output.stdout, output.stderr) == (b"", b"")
+    assert gone.result.stdout == exec_pb2.StreamSummary(total_bytes=400000, dropped_bytes=400000, truncated=True)
+    assert gone.result.exit_code == 0
+    assert len(read_output(own, sandbox, second.id)[0].stdout) == 400000
+
+    # Whatever one leaves, it can be read until there is another.
+    large, _ = run_to_end(own, sandbox, "head", "-c", "3000000", "/dev/zero")
+    assert len(read_output(own, sandbox, large.id)[0].stdout) == 3000000
+    assert own.get_exec(sandbox, third.exec.id).result.stdout.truncated
+    own.shell(sandbox, "echo small")
+    assert own.get_exec(sandbox, large.id).result.stdout.dropped_bytes == 3000000
+
+
 def test_output_that_is_being_read_while_its_sandbox_is_deleted_ends_well(daemon):
     sandbox = daemon.ready()
     made = daemon.start(sandbox, "sh", "-c", "while :; do echo x; sleep 0.01; done").id

@@ -263,6 +263,17 @@ def test_limits_that_are_not_enforced_are_told_when_that_is_allowed(start_user_d
     assert daemon.shell(sandbox, "python3 -c 'x = bytearray(32 << 20); print(1)'") == "1\n"
 
 
+@pytest.mark.parametrize("ranges", [0, 2], ids=["one id", "subordinate ids"])
+def test_output_beyond_its_limit_goes(start_user_daemon, ranges):
+    daemon = start_user_daemon(ranges, config={"limits": {"output_per_sandbox": "100KiB"}})
+    sandbox = daemon.ready()
+    ran = [daemon.run(sandbox, "head", "-c", "80000", "/dev/zero").exec.id for _ in range(2)]
+    kept = [daemon.get_exec(sandbox, one).result.stdout.dropped_bytes for one in ran]
+    assert kept == [80000, 0]
+    assert {file.stem for file in daemon.sandbox_folder(sandbox).glob("*.out")} == {ran[1]}
+    wait_until(lambda: not any((daemon.state / "trash").iterdir()))
+
+
 def test_a_fork_bomb_stays_in_its_sandbox(daemon, sandbox):
     limited = daemon.ready(limits={"max_processes": 20})
     bombs = [daemon.start(limited, "python3", "-c", FORK_BOMB, "3").id]

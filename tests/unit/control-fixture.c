@@ -423,6 +423,17 @@ static int fake_open_output(RuntimeSandbox *base, const char *exec_id, int strea
         return fd < 0 ? -errno : fd;
 }
 
+static int fake_drop_output(RuntimeSandbox *base, const char *exec_id) {
+        FakeRemote *remote = (FakeRemote *) base;
+        char path[256];
+
+        for (int stream = 1; stream <= 2; stream++) {
+                output_path(remote->fake, remote->sandbox->id, exec_id, stream, path);
+                (void) unlink(path);
+        }
+        return 0;
+}
+
 static void fake_follow_output(RuntimeSandbox *base, const char *exec_id, bool follow) {
         FakeExec *exec = find_exec(((FakeRemote *) base)->sandbox, exec_id);
 
@@ -462,6 +473,7 @@ static const RuntimeVerbs fake_verbs = {
         .end_call = fake_half_close,
         .read_call = fake_read_call,
         .open_output = fake_open_output,
+        .drop_output = fake_drop_output,
         .follow_output = fake_follow_output,
 };
 

@@ -92,6 +92,7 @@ SandboxRecord sample_sandbox(uint64_t serial) {
                 .lifetime_left = UINT64_MAX - serial,
                 .lifetime_as_of = 5 * serial,
                 .next_exec_serial = 4 + serial,
+                .output_kept = 6 * serial,
         };
 
         snprintf(record.id, sizeof(record.id), "sandbox-%llu", (unsigned long long) serial);

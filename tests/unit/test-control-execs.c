@@ -648,6 +648,63 @@ static void the_last_lines_can_be_asked_for(void **state) {
         (void) attachment_free(a.attachment);
 }
 
+/* Runs an exec that writes ten bytes. */
+static void write_ten(Fixture *f, const char *id) {
+        create_exec(f, "sb-one", id, "true");
+        fake_write(f, "sb-one", id, 1, "1234567");
+        fake_write(f, "sb-one", id, 2, "890");
+        fake_end_exec(f, "sb-one", id, (RuntimeExecEnd){ .end_time = 1, .out = { .total = 7 }, .err = { .total = 3 } });
+        fixture_turn(f);
+        fixture_turn(f);
+}
+
+static const char *output_of(Fixture *f, const char *id) {
+        Attached a = {};
+        const char *text;
+
+        assert_int_equal(attach(f, id, false, 0, &a), 0);
+        text = read_all(f, a.attachment);
+        (void) attachment_free(a.attachment);
+        return text;
+}
+
+static void output_beyond_what_a_sandbox_may_keep_goes_from_the_oldest_on(void **state) {
+        static const char all[] = "1@0:1234567 2@0:890 .";
+        Fixture *f = *state;
+        Attached a = {};
+
+        f->options.limits = control_limits_default;
+        f->options.limits.output_per_sandbox = 25;
+        control_set_limits(f->control, &f->options.limits);
+        bring_to(f, "sb-one", SANDBOX_READY);
+        write_ten(f, "first");
+        write_ten(f, "second");
+        assert_string_equal(output_of(f, "first"), all);
+
+        /* As much as has to go, and no more; what is told of it is that it was dropped. */
+        write_ten(f, "third");
+        assert_string_equal(output_of(f, "first"), ".");
+        assert_int_equal(exec(f, "sb-one", "first").record->result.out.total, 7);
+        assert_int_equal(exec(f, "sb-one", "first").record->result.out.dropped, 7);
+        assert_int_equal(exec(f, "sb-one", "first").record->result.err.dropped, 3);
+        assert_string_equal(output_of(f, "second"), all);
+
+        /* A new daemon goes on counting. What somebody reads stays, and so does the newest's. */
+        fixture_restart(f);
+        fixture_turn(f);
+        assert_int_equal(attach(f, "second", false, 0, &a), 0);
+        write_ten(f, "fourth");
+        assert_string_equal(read_all(f, a.attachment), all);
+        (void) attachment_free(a.attachment);
+        assert_string_equal(output_of(f, "third"), ".");
+        f->options.limits.output_per_sandbox = 1;
+        control_set_limits(f->control, &f->options.limits);
+        write_ten(f, "fifth");
+        assert_string_equal(output_of(f, "second"), ".");
+        assert_string_equal(output_of(f, "fourth"), ".");
+        assert_string_equal(output_of(f, "fifth"), all);
+}
+
 static void input_waits_for_the_start_and_keeps_its_order(void **state) {
         Fixture *f = *state;
         Attached a = {};
@@ -951,6 +1008,7 @@ int main(void) {
                 test(limits_that_were_hit_are_events),
                 test(output_is_read_live_until_the_durable_end),
                 test(the_last_lines_can_be_asked_for),
+                test(output_beyond_what_a_sandbox_may_keep_goes_from_the_oldest_on),
                 test(input_waits_for_the_start_and_keeps_its_order),
                 test(input_waits_until_the_sandbox_is_recovered),
                 test(input_that_waits_is_bounded),

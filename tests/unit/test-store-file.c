@@ -137,7 +137,7 @@ static void what_is_no_store_is_refused(void **state) {
 
 static void a_later_version_is_refused(void **state) {
         fill_store("db");
-        run_sql("db", "PRAGMA user_version = 2");
+        run_sql("db", "PRAGMA user_version = 3");
         assert_refused("db", -EPROTONOSUPPORT, "later version");
 
         /* Also when only the log says so. */
@@ -149,6 +149,16 @@ static void a_later_version_is_refused(void **state) {
         }
         assert_int_equal(waitpid(pid, NULL, 0), pid);
         assert_refused("other", -EPROTONOSUPPORT, "later version");
+}
+
+static void an_earlier_version_is_brought_up_to_date(void **state) {
+        _cleanup_(store_closep) Store *store = NULL;
+
+        fill_store("db");
+        run_sql("db", "DROP INDEX execs_with_output; ALTER TABLE sandboxes DROP COLUMN output_kept;"
+                      "PRAGMA user_version = 1");
+        assert_int_equal(store_open(store_path("db"), &store, NULL), 0);
+        assert_int_equal(store_id_is_used(store, "sandbox-1", NULL), 1);
 }
 
 static void a_store_without_its_tables_is_damaged(void **state) {
@@ -498,6 +508,7 @@ int main(void) {
                 STORE_TEST(a_folder_that_is_missing_or_in_the_way_is_told),
                 STORE_TEST(what_is_no_store_is_refused),
                 STORE_TEST(a_later_version_is_refused),
+                STORE_TEST(an_earlier_version_is_brought_up_to_date),
                 STORE_TEST(a_store_without_its_tables_is_damaged),
                 STORE_TEST(migrations_run_from_where_the_file_is_and_stop_where_one_fails),
                 STORE_TEST(a_file_that_was_cut_short_is_refused_or_has_lost_nothing),

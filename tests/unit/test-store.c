@@ -80,6 +80,7 @@ static void assert_same_sandbox(const SandboxRecord *a, const SandboxRecord *b) 
         assert_int_equal(a->lifetime_left, b->lifetime_left);
         assert_int_equal(a->lifetime_as_of, b->lifetime_as_of);
         assert_int_equal(a->next_exec_serial, b->next_exec_serial);
+        assert_int_equal(a->output_kept, b->output_kept);
 }
 
 static void assert_same_exec(const ExecRecord *a, const ExecRecord *b) {

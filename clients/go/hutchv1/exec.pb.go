@@ -667,7 +667,7 @@ type StreamSummary struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Bytes that were written to it.
 	TotalBytes uint64 `protobuf:"varint,1,opt,name=total_bytes,json=totalBytes,proto3" json:"total_bytes,omitempty"`
-	// Bytes of these that were not kept, from the middle.
+	// Bytes of these that are not kept: from the middle, or all of them once newer output has taken their place.
 	DroppedBytes uint64 `protobuf:"varint,2,opt,name=dropped_bytes,json=droppedBytes,proto3" json:"dropped_bytes,omitempty"`
 	// Whether any were dropped.
 	Truncated     bool `protobuf:"varint,3,opt,name=truncated,proto3" json:"truncated,omitempty"`

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -24,6 +25,7 @@
 
 #define DESCRIBED_MAX 4096 /* execs; no keeper has more */
 #define OUTPUT_PATH_SIZE (2 * (ID_LEN_MAX + 1) + 64)
+#define OUTPUT_NAME_SIZE (ID_LEN_MAX + sizeof(".out"))
 
 struct NativeExec {
         NativeSandbox *sandbox;
@@ -516,18 +518,48 @@ void execs_forget(RuntimeSandbox *base, const char *exec_id) {
         exec_sync(exec);
 }
 
+static void output_name(const char *exec_id, int stream, char ret_name[static OUTPUT_NAME_SIZE]) {
+        (void) snprintf(ret_name, OUTPUT_NAME_SIZE, "%s.%s", exec_id, stream == 1 ? "out" : "err");
+}
+
 int execs_open_output(RuntimeSandbox *base, const char *exec_id, int stream) {
         _cleanup_close_ int fd = -1;
-        char name[ID_LEN_MAX + sizeof(".out")], path[OUTPUT_PATH_SIZE];
+        char name[OUTPUT_NAME_SIZE], path[OUTPUT_PATH_SIZE];
         struct stat status;
 
-        (void) snprintf(name, sizeof(name), "%s.%s", exec_id, stream == 1 ? "out" : "err");
+        output_name(exec_id, stream, name);
         output_path((const NativeSandbox *) base, name, path);
         fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
         if (fd < 0 || fstat(fd, &status) < 0)
                 return -errno;
 
         return S_ISREG(status.st_mode) ? TAKE_FD(fd) : -ENOENT;
+}
+
+static void ignore_removed(void *user) {
+        (void) user;
+}
+
+/* Removing a large file takes its time: that is for others to do. No sandbox's id is like the names in the trash. */
+int execs_drop_output(RuntimeSandbox *base, const char *exec_id) {
+        NativeRuntime *runtime = ((NativeSandbox *) base)->runtime;
+        int trash = remover_folder(runtime->remover), r = 0;
+        char folder[32];
+
+        (void) snprintf(folder, sizeof(folder), "+%" PRIu64, ++runtime->last_dropped);
+        if (mkdirat(trash, folder, 0700) < 0)
+                return -errno;
+        for (int stream = 1; stream <= 2; stream++) {
+                char name[OUTPUT_NAME_SIZE], path[OUTPUT_PATH_SIZE], target[sizeof(folder) + OUTPUT_NAME_SIZE];
+
+                output_name(exec_id, stream, name);
+                output_path((const NativeSandbox *) base, name, path);
+                (void) snprintf(target, sizeof(target), "%s/%s", folder, name);
+                if (renameat(AT_FDCWD, path, trash, target) < 0 && errno != ENOENT)
+                        r = -errno;
+        }
+        remover_add(runtime->remover, folder, ignore_removed, NULL);
+        return r;
 }
 
 void execs_follow_output(RuntimeSandbox *base, const char *exec_id, bool on) {

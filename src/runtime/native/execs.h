@@ -13,6 +13,7 @@ void execs_start(RuntimeSandbox *sandbox, const RuntimeExec *exec);
 void execs_cancel(RuntimeSandbox *sandbox, const char *exec_id, uint64_t grace);
 void execs_forget(RuntimeSandbox *sandbox, const char *exec_id);
 int execs_open_output(RuntimeSandbox *sandbox, const char *exec_id, int stream);
+int execs_drop_output(RuntimeSandbox *sandbox, const char *exec_id);
 void execs_follow_output(RuntimeSandbox *sandbox, const char *exec_id, bool follow);
 
 /* recover() wants to know of it. */

@@ -148,6 +148,7 @@ static const RuntimeVerbs verbs = {
         .end_call = native_call_end,
         .read_call = native_call_read,
         .open_output = execs_open_output,
+        .drop_output = execs_drop_output,
         .follow_output = execs_follow_output,
 };
 
@@ -389,6 +390,7 @@ int native_runtime_new(uv_loop_t *loop, ChannelHub *hub, const NativeOptions *op
                 .base.verbs = &runtime->verbs,
                 .verbs = verbs,
                 .loop = loop,
+                .last_dropped = clock_realtime_ns(), /* an earlier daemon may have left some */
                 .hub = hub,
                 .state_folder = xstrdup(options->state_folder),
                 .keeper_program = keeper_program_new(options->keeper_program),

@@ -63,6 +63,7 @@ typedef struct NativeRuntime {
         uint64_t start_timeout, answer_timeout;
         TaskQueue queue;
         Remover *remover;
+        uint64_t last_dropped; /* the number of the latest output in the trash */
         OutputWatch *outputs;
         void (*done)(void *user); /* of native_runtime_free() */
         void *done_user;

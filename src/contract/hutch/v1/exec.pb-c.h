@@ -351,7 +351,7 @@ struct  Hutch__V1__StreamSummary
    */
   uint64_t total_bytes;
   /*
-   * Bytes of these that were not kept, from the middle.
+   * Bytes of these that are not kept: from the middle, or all of them once newer output has taken their place.
    */
   uint64_t dropped_bytes;
   /*

@@ -405,7 +405,7 @@ class StreamSummary(_message.Message):
     total_bytes: _builtins.int
     """Bytes that were written to it."""
     dropped_bytes: _builtins.int
-    """Bytes of these that were not kept, from the middle."""
+    """Bytes of these that are not kept: from the middle, or all of them once newer output has taken their place."""
     truncated: _builtins.bool
     """Whether any were dropped."""
     def __init__(

@@ -324,7 +324,7 @@ export type StreamSummary = Message<"hutch.v1.StreamSummary"> & {
   totalBytes: bigint;
 
   /**
-   * Bytes of these that were not kept, from the middle.
+   * Bytes of these that are not kept: from the middle, or all of them once newer output has taken their place.
    *
    * @generated from field: uint64 dropped_bytes = 2;
    */
