@@ -240,6 +240,7 @@ int command_exec_logs(const Arguments *arguments) {
                 .only_stderr = arguments_have(arguments, "stderr") && !arguments_have(arguments, "stdout"),
         };
         uint64_t next[2] = {};
+        const HutchExec *exec;
         HutchChunk chunk;
         int r;
 
@@ -256,5 +257,13 @@ int command_exec_logs(const Arguments *arguments) {
         while ((r = hutch_exec_stream_next(stream, true, &chunk, &error)) > 0)
                 if (write_log(&chunk, &next[chunk.stream == STDERR_FILENO]) < 0)
                         return EXIT_FAILURE;
-        return r < 0 ? report_error(error, NULL, EXIT_FAILURE) : EXIT_SUCCESS;
+        if (r < 0)
+                return report_error(error, NULL, EXIT_FAILURE);
+
+        /* Newer output has taken the place of all of it. */
+        exec = hutch_exec_stream_exec(stream);
+        if (exec && exec->stdout_dropped + exec->stderr_dropped > 0 &&
+            exec->stdout_dropped + exec->stderr_dropped == exec->stdout_bytes + exec->stderr_bytes)
+                report_note("none of its output is kept any more");
+        return EXIT_SUCCESS;
 }

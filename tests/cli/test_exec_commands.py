@@ -112,6 +112,20 @@ def test_logs_of_either_stream(hutch, daemon, sandbox):
     assert hutch("exec", "logs", "-n", "all", sandbox, one).out == "1\n2\n3\n4\n5\n"
 
 
+def test_logs_say_so_when_nothing_is_kept_any_more(own):
+    daemon, hutch = own
+    daemon.write_config({"limits": {"output_per_sandbox": "1KiB"}})
+    daemon.restart()
+    sandbox = daemon.ready()
+    ended = [hutch.ok("exec", "-d", sandbox, "head", "-c", "1000", "/dev/zero").strip() for _ in range(2)]
+    for one in ended:
+        daemon.wait_exec(sandbox, one)
+    wait_until(lambda: daemon.get_exec(sandbox, ended[0]).result.stdout.dropped_bytes)
+    old, new = (hutch("exec", "logs", sandbox, one) for one in ended)
+    assert (old.code, old.out) == (0, "") and "none of its output is kept" in old.err
+    assert (len(new.out), new.err) == (1000, "")
+
+
 def test_logs_follow_to_the_end(hutch, sandbox):
     script = "for i in 1 2 3; do echo $i; sleep 0.2; done"
     one = hutch.ok("exec", "-d", sandbox, "sh", "-c", script).strip()
