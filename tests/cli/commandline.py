@@ -22,7 +22,7 @@ import yaml
 sys.path.append(str(Path(__file__).resolve().parents[1] / "integration"))
 
 # pylint: disable=wrong-import-position
-from hutchd import BUILD, LIMIT  # noqa: E402
+from hutchd import BUILD, LIMIT, status_of  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -187,3 +187,13 @@ class Terminal:
 def end_group(process: subprocess.Popen, number: int = signal.SIGINT) -> None:
     """What Ctrl-C does."""
     os.killpg(process.pid, number)
+
+
+def hears_signals(process: subprocess.Popen) -> bool:
+    """Whether it reads signals by now, instead of dying of them."""
+    return bool(int(status_of(process.pid, "SigBlk"), 16) >> (signal.SIGINT - 1) & 1)
+
+
+def has_heard(process: subprocess.Popen, number: int = signal.SIGINT) -> bool:
+    """Whether it has read a signal that was sent to it: until then, another of the same is lost."""
+    return not int(status_of(process.pid, "ShdPnd"), 16) >> (number - 1) & 1

@@ -12,10 +12,10 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "integration"))
 
 # pylint: disable=wrong-import-position,unused-import
 from commandline import Hutch  # noqa: E402
-from host import _host_makes_sandboxes  # noqa: E402,F401
+from host import PATIENCE, _host_makes_sandboxes  # noqa: E402,F401
 from hutchd import Daemon, state_name  # noqa: E402
 
-TEST_LIMIT = 120  # seconds
+TEST_LIMIT = int(120 * PATIENCE)  # seconds
 
 
 @pytest.fixture(scope="session", name="daemon")

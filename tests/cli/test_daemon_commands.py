@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from commandline import BUILD, Hutch
+from host import PATIENCE
 from hutchd import Daemon, all_processes, parent_of, wait_until
 
 
@@ -76,7 +77,7 @@ def test_start_status_stop(cold):
     expected = {"running": True, "pid": pid, "socket": socket}
     assert cold.json("daemon", "status") == cold.yaml("daemon", "status") == expected
     sandbox = cold.ok("create", "--wait").strip()
-    assert cold.ok("daemon", "stop", "--timeout", "20s") == f"stopped the daemon on {socket}\n"
+    assert cold.ok("daemon", "stop", "--timeout", "60s") == f"stopped the daemon on {socket}\n"
     assert cold.ok("daemon", "stop") == f"there was no daemon on {socket}\n"
     assert json.loads(cold("daemon", "status", "-o", "json").out)["running"] is False
     ended = cold("exec", sandbox, "echo", "still here")  # and the next one finds the sandbox
@@ -84,7 +85,7 @@ def test_start_status_stop(cold):
 
 
 def test_one_that_was_started_ends_when_it_is_of_no_use(cold):
-    cold.env["HUTCH_IDLE_EXIT"] = "300ms"
+    cold.env["HUTCH_IDLE_EXIT"] = "3s"  # enough for hutch to connect
     assert cold("run", "true").code == 0
     wait_until(lambda: not daemons_of(Path(cold.env["HUTCH_SOCKET"]).parent))
 
@@ -96,7 +97,7 @@ def test_a_daemon_elsewhere_is_not_started(cold):
 
 def test_two_hundred_at_once_from_nothing_start_exactly_one(cold):
     running = [cold.start("run", "--", "echo", str(n)) for n in range(200)]
-    results = [process.communicate(timeout=100) + (process.returncode,) for process in running]
+    results = [process.communicate(timeout=100 * PATIENCE) + (process.returncode,) for process in running]
     assert [code for _, _, code in results] == [0] * 200, [err for _, err, code in results if code][:3]
     assert [out for out, _, _ in results] == [f"{n}\n".encode() for n in range(200)]
     notes = b"".join(err for _, err, _ in results)

@@ -5,6 +5,7 @@ import json
 import select
 
 import yaml
+from hutchd import LIMIT
 
 
 def test_what_happened_is_printed_and_it_ends(hutch, daemon, sandbox):
@@ -51,7 +52,7 @@ def test_followed_events_are_lines_of_json(hutch, daemon, sandbox):
     daemon.stop(sandbox)
     assert json.loads(following.stdout.readline())["sandbox_state"]["to_state"] == "STOPPING"
     following.terminate()
-    following.communicate(timeout=30)
+    following.communicate(timeout=LIMIT)
 
 
 def test_followed_events_are_documents_of_yaml(hutch, sandbox):
@@ -61,7 +62,7 @@ def test_followed_events_are_documents_of_yaml(hutch, sandbox):
         text += following.stdout.readline()
     assert yaml.safe_load(text.split(b"---\n")[1])["type"] == "SANDBOX_CREATED"
     following.terminate()
-    following.communicate(timeout=30)
+    following.communicate(timeout=LIMIT)
 
 
 def test_following_begins_now_and_outlives_the_daemon(own):
@@ -82,7 +83,7 @@ def test_following_begins_now_and_outlives_the_daemon(own):
     cursors = [int(event["cursor"]) for event in seen]
     assert cursors == sorted(set(cursors))
     following.terminate()
-    following.communicate(timeout=30)
+    following.communicate(timeout=LIMIT)
 
 
 def test_a_reader_that_goes_away_ends_it(hutch, sandbox):
@@ -90,6 +91,6 @@ def test_a_reader_that_goes_away_ends_it(hutch, sandbox):
     following.stdout.readline()
     following.stdout.close()
     hutch.ok("stop", sandbox)
-    assert following.wait(30) == -13
+    assert following.wait(LIMIT) == -13
     assert following.stderr.read() == b""
     following.stderr.close()

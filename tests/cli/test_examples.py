@@ -9,6 +9,7 @@ import subprocess
 
 import pytest
 from commandline import ROOT
+from host import PATIENCE
 
 BLOCK = re.compile(r"<!-- run -->\n```sh\n(.*?)```", re.DOTALL)
 PAGES = ["README.md", "docs/cli.md"]
@@ -42,7 +43,7 @@ def test_examples_do_what_the_page_says(own, tmp_path, page):
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=100 * PATIENCE,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr

@@ -5,7 +5,7 @@ import re
 import subprocess
 
 import pytest
-from hutchd import wait_until
+from hutchd import LIMIT, wait_until
 
 
 def test_exec_runs_a_command(hutch, sandbox):
@@ -69,8 +69,8 @@ def test_list_and_get(hutch, daemon, sandbox):
 
     lines = hutch.ok("exec", "list", sandbox).strip().split("\n")
     assert lines[0].split() == ["ID", "STATE", "EXIT", "CREATED", "COMMAND"]
-    assert re.fullmatch(rf"{one}  EXITED   4     (now|\d+ seconds ago) +sh -c exit 4", lines[1])
-    assert re.fullmatch(rf"{two}  RUNNING        (now|\d+ seconds ago) +sleep 600", lines[2])
+    assert re.fullmatch(rf"{one}  EXITED   4     (now|\d+ (seconds|minutes?) ago) +sh -c exit 4", lines[1])
+    assert re.fullmatch(rf"{two}  RUNNING        (now|\d+ (seconds|minutes?) ago) +sleep 600", lines[2])
     for told in (hutch.json("exec", "list", sandbox), hutch.yaml("exec", "ls", sandbox)):
         assert [(each["id"], each["state"]) for each in told] == [(one, "EXITED"), (two, "RUNNING")]
 
@@ -138,7 +138,7 @@ def test_logs_that_are_followed_come_at_once(hutch, sandbox):
     following = hutch.start("exec", "logs", "-f", sandbox, one)
     assert following.stdout.readline() == b"first\n"
     following.terminate()
-    following.communicate(timeout=30)
+    following.communicate(timeout=LIMIT)
     hutch.ok("exec", "cancel", sandbox, one)
 
 
@@ -152,11 +152,11 @@ def test_shell_runs_what_it_is_told(hutch, sandbox):
 def test_a_command_whose_reader_goes_away_ends(hutch, daemon, sandbox):
     command = f"set -o pipefail; {hutch.program} exec {sandbox} -- yes | head -1"
     for _ in range(10):
-        ended = subprocess.run(["bash", "-c", command], env=hutch.env, capture_output=True, timeout=60, check=False)
+        ended = subprocess.run(["bash", "-c", command], env=hutch.env, capture_output=True, timeout=LIMIT, check=False)
         assert (ended.returncode, ended.stdout, ended.stderr) == (141, b"y\n", b"")
     wait_until(lambda: daemon.get(sandbox).active_execs == 0)
 
 
 def test_many_execs_in_one_sandbox_at_once(hutch, sandbox):
     running = [hutch.start("exec", sandbox, "sh", "-c", f"sleep 0.1; echo {n}") for n in range(20)]
-    assert [process.communicate(timeout=60)[0] for process in running] == [f"{n}\n".encode() for n in range(20)]
+    assert [process.communicate(timeout=LIMIT)[0] for process in running] == [f"{n}\n".encode() for n in range(20)]

@@ -151,7 +151,7 @@ def test_what_cannot_be_copied_is_told(hutch, sandbox, tmp_path):
     folder = os.open(tmp_path, os.O_RDONLY)
     running = hutch.start("cp", "-", f"{sandbox}:x", stdin=folder)
     os.close(folder)
-    assert b"Is a directory" in running.communicate(timeout=60)[1] and running.returncode == 1
+    assert b"Is a directory" in running.communicate(timeout=LIMIT)[1] and running.returncode == 1
     (tmp_path / "a").write_text("")
     assert "no sandbox" in hutch.refused("cp", f"{tmp_path}/a", "nosuch-sandbox:x")
 

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 from commandline import Hutch
-from hutchd import Daemon, wait_until
+from hutchd import LIMIT, Daemon, wait_until
 
 
 def test_it_runs_a_command_and_has_its_output_and_exit_code(hutch):
@@ -46,7 +46,7 @@ def test_output_to_a_file_is_whole(hutch, tmp_path):
 @pytest.mark.parametrize("stdin", ["</dev/null", "<&-"])
 def test_without_stdin_the_command_has_an_empty_one(hutch, stdin):
     command = f"{hutch.program} run -- sh -c 'cat; echo done' {stdin}"
-    ended = subprocess.run(["bash", "-c", command], env=hutch.env, capture_output=True, timeout=60, check=False)
+    ended = subprocess.run(["bash", "-c", command], env=hutch.env, capture_output=True, timeout=LIMIT, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"done\n", b"")
 
 
@@ -213,7 +213,7 @@ def test_an_id_is_not_used_twice(hutch, daemon):
 
 def test_a_reader_that_goes_away_ends_it_quietly(hutch, daemon):
     command = f"set -o pipefail; {hutch.program} run --name pipe-1 -- yes | head -1"
-    ended = subprocess.run(["bash", "-c", command], env=hutch.env, capture_output=True, timeout=60, check=False)
+    ended = subprocess.run(["bash", "-c", command], env=hutch.env, capture_output=True, timeout=LIMIT, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (141, b"y\n", b"")
     daemon.wait("pipe-1", "DELETED")
 
@@ -240,8 +240,8 @@ def test_a_slow_reader_gets_all(hutch):
     thread = threading.Thread(target=lambda: read.append(process.stdout.read()))
     threading.Event().wait(0.5)  # the pipe is full by now
     thread.start()
-    thread.join(60)
-    assert process.wait(60) == 0
+    thread.join(LIMIT)
+    assert process.wait(LIMIT) == 0
     assert read[0].decode() == "".join(f"{n}\n" for n in range(1, 200001))
     process.stderr.close()
 
@@ -249,7 +249,7 @@ def test_a_slow_reader_gets_all(hutch):
 def test_output_is_whole_where_it_is_written_faster_than_read(hutch):
     """More than the daemon keeps of a command when nobody says anything."""
     command = f"{hutch.program} run -- head -c 200M /dev/zero | (sleep 1; wc -c)"
-    ended = subprocess.run(["bash", "-c", command], env=hutch.env, capture_output=True, timeout=60, check=False)
+    ended = subprocess.run(["bash", "-c", command], env=hutch.env, capture_output=True, timeout=LIMIT, check=False)
     assert (ended.stdout.strip(), ended.stderr) == (str(200 << 20).encode(), b"")
 
 
@@ -257,12 +257,13 @@ def test_output_that_is_lost_is_told_and_is_a_failure():
     daemon = Daemon({"limits": {"exec_output": "64KiB", "max_exec_output": "64KiB"}})
     daemon.begin()
     hutch = Hutch(daemon.socket)
-    command = f"{hutch.program} run -- head -c 20M /dev/zero | (sleep 1; wc -c); exit ${{PIPESTATUS[0]}}"
-    ended = subprocess.run(["bash", "-c", command], env=hutch.env, capture_output=True, timeout=60, check=False)
+    running = hutch.start("run", "--name", "lost-1", "head", "-c", "20M", "/dev/zero")
+    wait_until(lambda: '"EXITED"' in hutch("exec", "list", "-o", "json", "lost-1").out)  # before anybody reads
+    out, err = running.communicate(timeout=LIMIT)
     whole = hutch("run", "cat", stdin=b"small")
     daemon.finish()
-    lost = (20 << 20) - int(ended.stdout)
-    assert ended.returncode == 125 and f"{lost} bytes of its output are lost".encode() in ended.stderr
+    lost = (20 << 20) - len(out)
+    assert running.returncode == 125 and f"{lost} bytes of its output are lost".encode() in err
     assert (whole.code, whole.out, whole.err) == (0, "small", "")
 
 

@@ -4,7 +4,7 @@
 import signal
 
 import pytest
-from hutchd import wait_until
+from hutchd import LIMIT, wait_until
 
 
 def test_once_runs_in_one_call(hutch, daemon):
@@ -37,6 +37,6 @@ def test_once_ends_with_a_signal(hutch, daemon, number):
     running = hutch.start("run", "--once", "--label", f"via={number.name}", "sh", "-c", script)
     assert running.stdout.readline() == b"up\n"
     running.send_signal(number)
-    assert running.wait(30) == (-number if number == signal.SIGKILL else 128 + number)
+    assert running.wait(LIMIT) == (-number if number == signal.SIGKILL else 128 + number)
     running.communicate()
     wait_until(lambda: daemon.ids(states=[8], selector=f"via={number.name}"))

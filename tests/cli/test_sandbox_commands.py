@@ -7,7 +7,7 @@ import re
 import pytest
 import yaml
 from commandline import Hutch
-from hutchd import wait_until
+from hutchd import LIMIT, wait_until
 
 HEADER = ["ID", "STATE", "IMAGE", "EXECS", "CREATED", "LABELS"]
 
@@ -171,7 +171,7 @@ def test_wait_waits_for_states(hutch, made):
     assert hutch.json("wait", made[0], "--for", "READY,STOPPED")["state"] == "READY"
     waiting = hutch.start("wait", made[0], "--for", "stopped")
     hutch.ok("stop", made[0])
-    assert waiting.communicate(timeout=30)[0] == b"STOPPED\n"
+    assert waiting.communicate(timeout=LIMIT)[0] == b"STOPPED\n"
     told = hutch.refused("wait", made[1], "--for", "STOPPED", "--timeout", "200ms", code=124)
     assert made[1] in told
     assert hutch.refused("wait", made[0], "--for", "READY")  # it does not get there by itself

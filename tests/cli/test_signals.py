@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whatever ends `hutch run`, its sandbox is gone afterwards."""
 
+import os
+import select
 import signal
 import socket
 import time
 
 import pytest
-from commandline import ENDINGS, end_group
-from hutchd import wait_until
+from commandline import ENDINGS, LIMIT, end_group, has_heard, hears_signals
+from host import PATIENCE
+from hutchd import status_of, wait_until
 
 
 def ended(process) -> tuple[int, bytes, bytes]:
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=LIMIT)
     return process.returncode, out, err
 
 
@@ -44,7 +47,7 @@ def test_a_signal_that_hutch_was_told_to_ignore_is_nobodys(hutch, sandbox, numbe
     assert running.stdout.readline() == b"up\n"
     end_group(running, number)
     end_group(running, number)
-    out, err = running.communicate(b"still here\n", timeout=60)
+    out, err = running.communicate(b"still here\n", timeout=LIMIT)
     assert (running.returncode, out, err) == (0, b"still here\n", b"")
 
 
@@ -52,6 +55,7 @@ def test_the_second_signal_gives_up_on_a_command_that_ignores_them(hutch, daemon
     running = hutch.start("run", "--name", "ignores-1", "sh", "-c", "trap '' INT; echo up; while :; do sleep 0.1; done")
     assert running.stdout.readline() == b"up\n"
     end_group(running)
+    wait_until(lambda: has_heard(running))
     time.sleep(0.5)
     assert running.poll() is None
     end_group(running)
@@ -66,7 +70,7 @@ def test_patience_ends_by_itself(hutch, daemon):
     started = time.monotonic()
     running.terminate()
     assert ended(running)[0] == 143
-    assert 9 < time.monotonic() - started < 30
+    assert 9 < time.monotonic() - started < 30 * PATIENCE
     daemon.wait("ignores-2", "DELETED")
 
 
@@ -86,7 +90,7 @@ def test_ctrl_c_before_the_daemon_answers_waits_for_it_and_deletes(own):
     daemon, hutch = own
     daemon.signal(signal.SIGSTOP)
     running = hutch.start("run", "--name", "slow-create", "sleep", "600")
-    time.sleep(0.5)
+    wait_until(lambda: hears_signals(running))
     end_group(running)
     time.sleep(0.5)
     assert running.poll() is None
@@ -99,9 +103,9 @@ def test_a_second_ctrl_c_gives_up_on_a_daemon_that_does_not_answer(own):
     daemon, hutch = own
     daemon.signal(signal.SIGSTOP)
     running = hutch.start("run", "sleep", "600")
-    time.sleep(0.5)
+    wait_until(lambda: hears_signals(running))
     end_group(running)
-    time.sleep(0.3)
+    wait_until(lambda: has_heard(running))
     end_group(running)
     code, _, err = ended(running)
     daemon.signal(signal.SIGCONT)
@@ -110,30 +114,36 @@ def test_a_second_ctrl_c_gives_up_on_a_daemon_that_does_not_answer(own):
 
 
 def test_ctrl_c_while_it_deletes_does_not_keep_the_sandbox(own):
+    """The command ends while hutch is stopped, and hutch goes on when the daemon is: it finds the end, and waits for
+    the daemon to delete."""
     daemon, hutch = own
-    running = hutch.start("run", "--name", "slow-delete", "sh", "-c", "echo up; read line; exit 3", stdin=-1)
+    script = "echo up; until [ -e /tmp/go ]; do sleep 0.05; done; exit 3"
+    running = hutch.start("run", "--name", "slow-delete", "sh", "-c", script)
     assert running.stdout.readline() == b"up\n"
-    running.stdin.write(b"go\n")
-    running.stdin.flush()
+    running.send_signal(signal.SIGSTOP)
+    daemon.run("slow-delete", "touch", "/tmp/go")
+    wait_until(lambda: daemon.get("slow-delete").active_execs == 0)
+    daemon.get("slow-delete")  # by the answer to this one hutch was told, too
     daemon.signal(signal.SIGSTOP)
-    time.sleep(0.3)
+    running.send_signal(signal.SIGCONT)
+    wait_until(lambda: status_of(running.pid, "Threads") == "2")  # one waits for the daemon, one for signals
     end_group(running)
-    time.sleep(0.3)
+    wait_until(lambda: has_heard(running))
     assert running.poll() is None
     daemon.signal(signal.SIGCONT)
-    assert running.wait(60) in (3, 130)
+    assert ended(running) == (3, b"", b"")
     daemon.wait("slow-delete", "DELETED")
-    for stream in (running.stdin, running.stdout, running.stderr):
-        stream.close()
 
 
 def test_a_blocked_reader_does_not_keep_it_from_hearing(hutch, daemon):
-    running = hutch.start("run", "--name", "blocked-1", "yes")
-    time.sleep(1)  # nobody reads: its pipe is full
+    read, write = os.pipe()
+    running = hutch.start("run", "--name", "blocked-1", "yes", stdout=write)
+    wait_until(lambda: not select.select([], [write], [], 0)[1])  # nobody reads: it is full
     end_group(running)
-    assert running.wait(30) == 130
+    assert ended(running)[0] == 130
     daemon.wait("blocked-1", "DELETED")
-    running.communicate()
+    os.close(read)
+    os.close(write)
 
 
 def test_a_killed_hutch_leaves_nothing(hutch, daemon):
@@ -177,7 +187,7 @@ def test_an_exec_that_is_given_up_is_cancelled(hutch, daemon, sandbox):
     running = hutch.start("exec", sandbox, "sh", "-c", "trap '' INT; echo up; while :; do sleep 0.1; done")
     assert running.stdout.readline() == b"up\n"
     end_group(running)
-    time.sleep(0.3)
+    wait_until(lambda: has_heard(running))
     end_group(running)
     assert ended(running)[0] == 130
     wait_until(lambda: daemon.get(sandbox).active_execs == 0)
@@ -193,7 +203,7 @@ def test_an_exec_whose_reader_goes_away_is_cancelled_before_hutch_ends(own):
     time.sleep(0.5)
     assert running.poll() is None
     daemon.signal(signal.SIGCONT)
-    assert running.wait(30) == -signal.SIGPIPE
+    assert running.wait(LIMIT) == -signal.SIGPIPE
     running.stderr.close()
     wait_until(lambda: daemon.get(sandbox).active_execs == 0)
 
@@ -202,14 +212,15 @@ def test_ctrl_c_is_heard_when_another_took_the_daemons_place_and_does_not_answer
     daemon, hutch = own
     running = hutch.start("run", "--name", "deserted-1", "sh", "-c", "echo up; exec sleep 600")
     assert running.stdout.readline() == b"up\n"
-    daemon.kill()
-    daemon.socket.unlink()
     with socket.socket(socket.AF_UNIX) as silent:
-        silent.bind(str(daemon.socket))
+        other = daemon.folder / "other.sock"
+        silent.bind(str(other))
         silent.listen()
+        other.rename(daemon.socket)
+        daemon.kill()
         assert b"closed the connection" in running.stderr.readline()
         end_group(running)
-        time.sleep(0.3)
+        wait_until(lambda: has_heard(running))
         end_group(running)
         code, _, err = ended(running)
     assert code == 130 and b"gave up" in err and b"hutch delete deserted-1" in err

@@ -6,7 +6,7 @@ import shutil
 import signal
 
 import pytest
-from hutchd import wait_until
+from hutchd import LIMIT, wait_until
 
 
 def test_a_person_gets_a_terminal_and_a_shell_with_line_editing(hutch):
@@ -87,7 +87,7 @@ def test_a_terminal_that_is_closed_takes_the_sandbox_with_it(hutch, daemon):
     with hutch.terminal("run", "--name", "closed-1", "-e", "PS1=P> ", "bash", "--norc") as terminal:
         terminal.expect("P> ")
         terminal.hang_up()
-        terminal.process.wait(30)
+        terminal.process.wait(LIMIT)
     daemon.wait("closed-1", "DELETED")
 
 

@@ -14,6 +14,7 @@ import traceback
 from collections import Counter
 
 from daemon import LIMIT, Client, KilledDaemon, wait_until
+from host import PATIENCE
 from load import ACTIONS, Actor, Watcher
 from told import check_history
 from hutch.v1 import exec_pb2, sandbox_pb2
@@ -44,6 +45,10 @@ WAYS = {
 }
 
 
+# Of failpoints that are reached when a daemon starts, or not at all.
+SOON = ("recover", "unknown")
+
+
 class World:
     """A state folder and all that happens there."""
 
@@ -66,21 +71,26 @@ class World:
         over = threading.Event()
         way = next((way for word, way in WAYS.items() if word in name), " ".join(ACTIONS))
         threads = [self.thread(actor.live, over, way) for actor in self.actors] + [self.thread(self.watcher.live)]
-        if failpoint:
-            limit = 2.5 if "purge" in name else 1.2
-        else:
-            limit = self.random.uniform(0, 0.25)
-        hit = self.wait_for_end(limit)
+        hit = self.wait_for_end(self.length_of_life(failpoint))
         if not hit and not failpoint and self.random.random() < 0.3:
             self.kill_keepers()
         self.daemon.end_life()
         over.set()
         for thread in threads:
-            thread.join(60)
+            thread.join(LIMIT)
             assert not thread.is_alive(), "a client hangs"
         assert not self.problems, self.problems[0]
         assert failpoint or not hit, "the daemon died by itself"
         return hit
+
+    def length_of_life(self, failpoint: str) -> float:
+        """How long to wait for @failpoint. The load comes to most of them some time."""
+        name, _, hits = failpoint.partition(":")
+        if not name:
+            return self.random.uniform(0, 0.25)
+        if any(word in name for word in SOON):
+            return 1.2 * PATIENCE
+        return 6 * PATIENCE if hits in ("", "1") else 1.2
 
     # Failpoints that the load cannot come to.
 
@@ -98,7 +108,7 @@ class World:
         assert call.exception(LIMIT), "a killed daemon answered"
 
         assert self.daemon.start_life(failpoint)
-        return self.end_special(75)
+        return self.end_special(60 + 15 * PATIENCE)
 
     def live_pause_failed(self, failpoint: str) -> bool:
         """The kernel does not freeze a sandbox."""
@@ -110,7 +120,7 @@ class World:
         subprocess.run(["mount", "--bind", "/dev/full", freezer], check=True)
         try:
             actor.change(box, "PauseSandbox")
-            return self.end_special(10)
+            return self.end_special(10 * PATIENCE)
         finally:
             subprocess.run(["umount", freezer], check=True)
 
@@ -160,7 +170,7 @@ class World:
         request = sandbox_pb2.WatchEventsRequest(after_cursor=0)
         events = []
         if last > 0:
-            for step in client.sandboxes.WatchEvents(request, timeout=60):
+            for step in client.sandboxes.WatchEvents(request, timeout=LIMIT):
                 if step.HasField("event"):
                     events.append(step.event)
                     if step.event.cursor >= last:
@@ -180,14 +190,14 @@ class World:
         assert sorted(listed) == sorted(box.id for box in boxes), "what is listed is not what was made"
         events = self.replay()
         check_history(events, boxes)
-        wait_until(lambda: len(self.watcher.seen) >= len(events), 10, "the watcher misses events at the end")
+        wait_until(lambda: len(self.watcher.seen) >= len(events), what="the watcher misses events at the end")
         assert self.watcher.seen == events, "a watcher that went on from its cursor saw other events than there are"
-        end = time.monotonic() + 10
+        end = time.monotonic() + LIMIT
         while (left := self.daemon.leftovers()) and time.monotonic() < end:
             time.sleep(0.01)
         assert not left, f"everything is deleted, and this is left: {left}"
         self.daemon.end_life()
-        watching.join(60)
+        watching.join(LIMIT)
         assert not self.problems, self.problems[0]
 
     @property

@@ -10,13 +10,14 @@ import time
 
 import grpc
 from daemon import LIMIT, Client, KilledDaemon, Refusal, seconds, state_name
+from host import PATIENCE
 from told import Box, Run
 from hutch.v1 import exec_pb2, sandbox_exec_pb2, sandbox_pb2
 
 BOXES = 3  # of one actor at a time
 LINES = "".join(f"{line}\n" for line in range(20000)).encode()
 RUNS = 12  # in one sandbox at most
-SETTLE = 10  # seconds that a sandbox may take to get where it was told to go
+SETTLE = 10 * PATIENCE  # seconds that a sandbox may take to get where it was told to go
 # What a request may be answered with when its sandbox went another way meanwhile.
 LATE = {"SANDBOX_WRONG_STATE", "OPERATION_IN_PROGRESS", "SANDBOX_EXPIRED", "EXEC_WRONG_STATE"}
 

@@ -16,13 +16,14 @@ from pathlib import Path
 import pytest
 from campaign import RANDOM, SPECIAL
 from daemon import all_failpoints
+from host import PATIENCE
 
 FULL = 500
 KILLS = int(os.environ.get("HUTCH_CRASH_KILLS", FULL))
 SEED = int(os.environ.get("HUTCH_CRASH_SEED", random.randrange(1 << 32)))
 WORKERS = 4
 HITS = (1, 2, 3)  # a failpoint kills when it is reached for the first, second and third time
-TIMEOUT = 150 + KILLS  # seconds
+TIMEOUT = (150 + KILLS) * PATIENCE  # seconds
 # Nothing gets there yet: no limit is enforced that a keeper tells of.
 UNREACHABLE = {"control.observe.limit-hit"}
 # Reached only in a daemon whose predecessor died in a certain moment.
