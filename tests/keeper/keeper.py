@@ -23,6 +23,7 @@ from host import PATIENCE  # noqa: E402
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(os.environ.get("HUTCH_KEEPER", ROOT / "build/gcc/hutch-keeper"))
 UID_BASE = 0x70000000 + 4096 * 65536
+USER = 53400 + os.getpid() % 1000  # nobody's, and not that of a test that runs at the same time
 LIMIT = int(30 * PATIENCE)  # seconds that anything may take
 MIB = 1 << 20
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -88,7 +89,7 @@ class Keeper:
                 os.chmod(parent, parent.stat().st_mode | 0o011)
         values = {"sandbox_id": "sbx-test", "state_folder": str(folder), "cgroup": str(cgroup)}
         values |= {"uid_base": UID_BASE, "uid_count": 65536, "workspace": "/workspace"}
-        values |= {"start_timeout": {"seconds": 10}, "limits": {"no_network": True}}
+        values |= {"start_timeout": {"seconds": LIMIT}, "limits": {"no_network": True}}
         self.config = messages.KeeperConfig(**(values | config)).SerializeToString()
         self.user = user
         self.process = self._start(self.config, user)

@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pytest
-from host import PATIENCE
 from keeper import MIB, protocol, wait_until
 
 
@@ -184,23 +183,30 @@ def test_many_run_at_once(keeper):
 
 def test_a_held_pipe_does_not_hang_an_exec(keeper):
     """What the holder says within a second is collected, and it runs on undisturbed afterwards."""
-    script = "(sleep 0.3; echo soon; sleep 1.5; echo late; echo more; sleep 0.5; echo ran > /tmp/ran) & echo first"
+    script = """
+        (while kill -0 $$; do sleep 0.01; done 2> /dev/null; echo soon
+        until test -e /tmp/over; do sleep 0.01; done; echo late; echo more; echo ran > /tmp/ran) & echo first
+    """
     began = time.monotonic()
     ended = keeper.shell(script)
-    assert 0.9 < time.monotonic() - began < 5 * PATIENCE
+    assert time.monotonic() - began > 0.9
     assert keeper.output(ended.exec_id) == b"first\nsoon\n"
     assert ended.stdout_bytes == 11
     keeper.forget(ended.exec_id)
+    keeper.shell("touch /tmp/over")
     wait_until(lambda: exit_code(keeper.shell("test -e /tmp/ran")) == 0)
 
 
 def test_what_is_left_running_runs_on_without_being_waited_for(keeper):
-    began = time.monotonic()
-    ended = keeper.shell("sleep 1.5 > /dev/null 2>&1 & echo $!")
-    assert time.monotonic() - began < 0.9
-    pid = keeper.output(ended.exec_id).decode().strip()
-    assert exit_code(keeper.shell(f"kill -0 {pid}")) == 0
-    wait_until(lambda: exit_code(keeper.shell(f"kill -0 {pid}")) != 0)
+    took = []
+    for _ in range(5):
+        began = time.monotonic()
+        ended = keeper.shell("sleep 1000 > /dev/null 2>&1 & echo $!")
+        took.append(time.monotonic() - began)
+        pid = keeper.output(ended.exec_id).decode().strip()
+        assert exit_code(keeper.shell(f"kill {pid}")) == 0
+        wait_until(lambda pid=pid: exit_code(keeper.shell(f"kill -0 {pid}")) != 0)
+    assert min(took) < 0.9  # and no second for its output, which it does not hold; a host may stall now and then
 
 
 def test_cpu_time_and_memory_are_measured(keeper):

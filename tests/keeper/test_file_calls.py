@@ -2,6 +2,7 @@
 """Calls of file work: side by side, cancelled, repeated, resumed; and what becomes of the workers that do them."""
 
 import concurrent.futures
+import contextlib
 import os
 import queue
 import signal
@@ -12,7 +13,7 @@ import grpc
 import pytest
 import sanitizers
 from files import CHUNK, GIB, Files, error_of, messages, reason_of, sha256
-from keeper import LIMIT, MIB, wait_until
+from keeper import LIMIT, MIB, USER, wait_until
 
 ONE = "1" * 64
 TWO = "2" * 64
@@ -45,6 +46,15 @@ def workers_of(keeper) -> list[int]:
         except (FileNotFoundError, ProcessLookupError):
             pass
     return found
+
+
+def signal_workers(keeper, number: int) -> list[int]:
+    """Those that were there to be signalled."""
+    pids = workers_of(keeper)
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):  # one that was idle for too long
+            os.kill(pid, number)
+    return pids
 
 
 def resident(pid: int) -> int:
@@ -125,9 +135,9 @@ def test_a_worker_has_given_everything_up(keeper, files):
         assert os.readlink(f"/proc/{pid}/ns/{kind}") != os.readlink(f"/proc/{keeper.process.pid}/ns/{kind}")
 
 
-def test_nobody_inside_can_signal_or_look_into_a_worker(keeper, files):
-    stream = files.open("/dev/zero")  # refused, and has one be there
-    assert reason_of(stream_error(stream)) == "NOT_A_REGULAR_FILE"
+def test_nobody_inside_can_signal_or_look_into_a_worker(keeper, files, folder):
+    call, chunks = begin_slow(files, f"{folder}/file", b"x")  # has one be there, and stay
+    wait_until(lambda: workers_of(keeper))
     script = """
 import os, signal
 for name in os.listdir("/proc"):
@@ -143,6 +153,8 @@ for name in os.listdir("/proc"):
     for user in ("0", "1000"):
         ran = keeper.run("python3", "-c", script, user=user)
         assert keeper.output(ran.exec_id) == b"refused\n" * 6, keeper.output(ran.exec_id, "err")
+    chunks.end()
+    assert call.result(LIMIT).file.size_bytes == 1
 
 
 def stream_error(stream) -> grpc.RpcError:
@@ -157,8 +169,7 @@ def test_a_killed_worker_fails_its_call_and_no_other(keeper, files, folder):
     files.upload(f"{folder}/file", bytes(32 * MIB))
     stream = files.open(f"{folder}/file")
     next(stream)
-    for pid in workers_of(keeper):
-        os.kill(pid, signal.SIGKILL)
+    signal_workers(keeper, signal.SIGKILL)
     assert reason_of(stream_error(stream)) == "KEEPER_UNAVAILABLE"
     assert files.stat(f"{folder}/file").size_bytes == 32 * MIB
 
@@ -166,18 +177,16 @@ def test_a_killed_worker_fails_its_call_and_no_other(keeper, files, folder):
 def test_a_stopped_worker_is_killed_when_its_call_is_cancelled(keeper, files, folder):
     call, _ = begin_slow(files, f"{folder}/file", b"x")
     wait_until(lambda: len(workers_of(keeper)) >= 1)
-    stopped = workers_of(keeper)
-    for pid in stopped:
-        os.kill(pid, signal.SIGSTOP)
+    stopped = signal_workers(keeper, signal.SIGSTOP)
     call.cancel()
     wait_until(lambda: not set(stopped) & set(workers_of(keeper)))
     assert names(files, folder) == []
 
 
 def test_without_root_there_is_one_user_who_can_end_a_worker(start_keeper, user):
-    keeper = start_keeper(config={"cgroup": "", "uid_base": 54321, "uid_count": 1}, user=54321)
+    keeper = start_keeper(config={"cgroup": "", "uid_base": USER, "uid_count": 1}, user=USER)
     files, root = Files(keeper), Files(keeper, "0")
-    user(54321)
+    user(USER)
     files.upload("/workspace/file", bytes(32 * MIB), mode=0o600)
     assert files.stat("/workspace/file").uid == 1000
     assert root.refused("stat", "/") == "FILE_PERMISSION"
@@ -379,9 +388,10 @@ def test_a_request_that_failed_can_be_tried_again(files, folder):
 
 
 def test_who_repeats_a_request_under_way_waits_for_its_answer(files, folder):
-    call, chunks = begin_slow(files, f"{folder}/file", b"one", key=f"{ONE}:root/slow")
-    time.sleep(0.1)
-    others = [begin_slow(files, f"{folder}/file", b"other", key=f"{ONE}:root/slow")[0] for _ in range(5)]
+    same = {"key": f"{ONE}:root/slow", "upload_id": "slow"}
+    call, chunks = begin_slow(files, f"{folder}/file", b"one", **same)
+    wait_until(lambda: ".hutch-upload" in "".join(names(files, folder)))
+    others = [begin_slow(files, f"{folder}/file", b"other", **same)[0] for _ in range(5)]
     time.sleep(0.1)
     assert not any(other.done() for other in others)
     assert files.refused("upload", f"{folder}/file", key=f"{TWO}:root/slow") == "REQUEST_ID_REUSED"

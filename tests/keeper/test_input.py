@@ -8,7 +8,7 @@ import time
 
 import grpc
 import pytest
-from keeper import MIB, protocol, wait_until
+from keeper import LIMIT, MIB, protocol, wait_until
 from test_execs import exit_code, fails_with
 
 
@@ -69,11 +69,11 @@ def test_who_does_not_read_stalls_its_sender_only(keeper):
     other.send(signal=signal.SIGINT)
     other.finish()
     assert exit_code(keeper.wait(started.exec_id)) == -signal.SIGINT
-    sending.call.result(5)
+    sending.call.result(LIMIT)
 
 
 def test_a_sender_that_goes_away_leaves_the_input_open(keeper):
-    started = keeper.start("sh", "-c", "sleep 0.5; wc -c", stdin_stream=True)
+    started = keeper.start("sh", "-c", "until test -e /tmp/closed; do sleep 0.01; done; wc -c", stdin_stream=True)
     stalled = keeper.input(started.exec_id)
     stalled.send(input=bytes(MIB))
     time.sleep(0.1)
@@ -82,6 +82,7 @@ def test_a_sender_that_goes_away_leaves_the_input_open(keeper):
     closing = keeper.input(started.exec_id)
     closing.send(stdin_close=True)
     closing.finish()
+    keeper.shell("touch /tmp/closed")
     keeper.wait(started.exec_id)
     assert int(keeper.output(started.exec_id)) < MIB
 
