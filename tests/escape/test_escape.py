@@ -37,7 +37,7 @@ def make_host():
         socket.socket(socket.AF_UNIX) as abstract,
         socket.create_server(("127.0.0.1", 0)) as tcp,
         shared_memory(os.getpid()),
-        subprocess.Popen(["sleep", "600"]) as process,
+        subprocess.Popen(["sleep", "3600"]) as process,
     ):
         abstract.bind(f"\0{name}")
         abstract.listen()

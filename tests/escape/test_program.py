@@ -22,7 +22,7 @@ PYTHON = "/usr/bin/python3"
 HUNT = """
 import errno, os, signal, sys, time
 print("hunting", flush=True)
-end = time.monotonic() + 20
+end = time.monotonic() + float(sys.argv[2])
 while time.monotonic() < end:
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -88,7 +88,7 @@ def hunt_in(daemon: Daemon, user: str) -> list[str]:
     """What the hunter tells, while somebody has the keeper execute itself again and again. After that, others can still
     be started."""
     sandbox = daemon.ready()
-    hunter = daemon.start(sandbox, PYTHON, "-c", HUNT, "hutch-keeper", user=user).id
+    hunter = daemon.start(sandbox, PYTHON, "-c", HUNT, "hutch-keeper", str(LIMIT), user=user).id
     output = daemon.sandbox_folder(sandbox) / f"{hunter}.out"
     tried = []
     while not daemon.get_exec(sandbox, hunter).HasField("result"):
@@ -135,7 +135,8 @@ def test_a_program_that_is_no_copy_is_within_reach():
     program = copy_keeper(folder)
     before = state_of(program)
     options = {"user": UID, "group": UID, "extra_groups": []}
-    with subprocess.Popen([PYTHON, "-c", HUNT, str(folder)], stdout=subprocess.PIPE, text=True, **options) as hunter:
+    hunt = [PYTHON, "-c", HUNT, str(folder), str(LIMIT)]
+    with subprocess.Popen(hunt, stdout=subprocess.PIPE, text=True, **options) as hunter:
         assert hunter.stdout.readline() == "hunting\n"
         while hunter.poll() is None and state_of(program) == before:
             subprocess.run([program, "remove", "/tmp/nothing"], timeout=LIMIT, check=False, **options)

@@ -7,17 +7,48 @@ import time
 
 import grpc
 import pytest
-from hutchd import Client, Daemon
+from host import PATIENCE
+from hutchd import Client, Daemon, wait_until
 
 IDLE = 0.4  # seconds, of the daemons here
 
 
-@pytest.fixture(name="lonely")
-def start_lonely(start_daemon):
-    """A daemon to which nobody is connected."""
-    daemon = start_daemon({"idle_exit": f"{IDLE}s"})
-    daemon.close()
-    return daemon
+class IdleDaemon(Daemon):
+    """A daemon that ends when it was of no use for @idle seconds, which count from when somebody was connected: before
+    that it might be gone."""
+
+    def __init__(self, idle: float = IDLE):
+        super().__init__()
+        self.idle = idle
+
+    def begin(self, **options) -> "IdleDaemon":
+        self.write_config({"idle_exit": "1h"})
+        super().begin(**options)
+        self.write_config({"idle_exit": f"{self.idle}s"})
+        before = self.log().count("configuration read again")
+        self.signal(signal.SIGHUP)
+        wait_until(lambda: self.log().count("configuration read again") > before)
+        return self
+
+
+@pytest.fixture(name="start_idle")
+def make_start_idle():
+    """Starts daemons that end with the test, if they have not ended."""
+    daemons = []
+
+    def start(idle: float = IDLE) -> IdleDaemon:
+        daemons.append(IdleDaemon(idle))
+        return daemons[-1].begin()
+
+    yield start
+    for daemon in daemons:
+        daemon.finish()
+
+
+@pytest.fixture(name="idle")
+def start_idle_daemon(start_idle):
+    """A daemon to which one client is connected."""
+    return start_idle()
 
 
 def stays(daemon: Daemon, periods: float = 2.5) -> bool:
@@ -33,18 +64,22 @@ def call(daemon: Daemon) -> None:
     client.close()
 
 
-def test_it_ends_in_order_when_it_was_of_no_use_for_that_long(lonely):
+def test_it_ends_in_order_when_it_was_of_no_use_for_that_long(idle):
     started = time.monotonic()
-    assert lonely.ended() == 0
-    assert IDLE * 0.95 < time.monotonic() - started < IDLE + 5
-    assert lonely.log().splitlines()[-1].endswith("msg=ended") and "level=error" not in lonely.log()
-    assert not lonely.socket.exists()
+    idle.close()
+    assert idle.ended() == 0
+    assert time.monotonic() - started > IDLE * 0.95
+    assert idle.log().splitlines()[-1].endswith("msg=ended") and "level=error" not in idle.log()
+    assert not idle.socket.exists()
 
 
 def test_nobody_ever_came(start_daemon):
     daemon = start_daemon()
     daemon.stop_daemon()
     assert daemon.call("--idle-exit", f"{IDLE}s").returncode == 0
+    daemon.write_config({"idle_exit": f"{IDLE}s"})
+    assert daemon.call().returncode == 0
+    daemon.write_config({})
 
 
 def test_without_being_told_it_stays(own_daemon):
@@ -54,12 +89,14 @@ def test_without_being_told_it_stays(own_daemon):
 
 
 def test_the_flag_comes_before_the_configuration(start_daemon):
-    daemon = start_daemon({"idle_exit": f"{IDLE}s"})
+    daemon = start_daemon()
     daemon.stop_daemon()
+    daemon.write_config({"idle_exit": f"{IDLE}s"})
     daemon.begin(arguments=("--idle-exit", "0"))
     daemon.close()
     daemon.signal(signal.SIGHUP)  # the flag still comes first
     assert stays(daemon)
+    daemon.write_config({})
     daemon.connect()
 
 
@@ -75,55 +112,58 @@ def test_sighup_sets_it(start_daemon):
     daemon.write_config({"idle_exit": f"{IDLE}s"})
     daemon.signal(signal.SIGHUP)
     assert daemon.ended() == 0
+    daemon.write_config({})
 
 
-def test_it_stays_with_a_sandbox_until_that_is_deleted(start_daemon):
-    daemon = start_daemon({"idle_exit": f"{IDLE}s"})
-    sandbox_id = daemon.ready()
-    daemon.close()
-    assert stays(daemon)
-    daemon.connect()
-    daemon.stop(sandbox_id, 0)
-    daemon.wait(sandbox_id, "STOPPED")
-    daemon.close()
-    assert stays(daemon)
-    daemon.connect()
-    daemon.delete(sandbox_id)
-    daemon.close()
-    assert daemon.ended() == 0
-    assert not daemon.keepers() and not daemon.sandbox_folder(sandbox_id).exists()
+def test_it_stays_with_a_sandbox_until_that_is_deleted(idle):
+    sandbox_id = idle.ready()
+    idle.close()
+    assert stays(idle)
+    idle.connect()
+    idle.stop(sandbox_id, 0)
+    idle.wait(sandbox_id, "STOPPED")
+    idle.close()
+    assert stays(idle)
+    idle.connect()
+    idle.delete(sandbox_id)
+    idle.close()
+    assert idle.ended() == 0
+    assert not idle.keepers() and not idle.sandbox_folder(sandbox_id).exists()
 
 
-def test_it_stays_with_a_watcher_until_that_leaves(lonely):
-    lonely.connect()
-    watch = lonely.watch()
-    assert stays(lonely)
+def test_it_stays_with_a_watcher_until_that_leaves(idle):
+    watch = idle.watch()
+    assert stays(idle)
     watch.close()
-    lonely.close()
-    assert lonely.ended() == 0
+    idle.close()
+    assert idle.ended() == 0
 
 
-def test_it_stays_with_a_connection_that_says_nothing(lonely):
+def test_it_stays_with_a_connection_that_says_nothing(idle):
     with socket.socket(socket.AF_UNIX) as silent:
-        silent.connect(str(lonely.socket))
-        assert stays(lonely)
-    assert lonely.ended() == 0
+        silent.connect(str(idle.socket))
+        idle.close()
+        assert stays(idle)
+    assert idle.ended() == 0
 
 
-def test_a_call_begins_the_time_anew(lonely):
-    for _ in range(6):
-        assert stays(lonely, 0.5)
-        call(lonely)
+def test_a_call_begins_the_time_anew(start_idle):
+    idle = 2 * PATIENCE  # a third of which passes before the call, and not all of it
+    daemon = start_idle(idle)
+    daemon.close()
+    time.sleep(idle / 3)
     started = time.monotonic()
-    assert lonely.ended() == 0
-    assert time.monotonic() - started > IDLE * 0.95
+    call(daemon)
+    assert daemon.ended() == 0
+    assert time.monotonic() - started > idle * 0.95
 
 
-def test_who_comes_as_it_ends_is_served_or_can_try_again(start_daemon):
+def test_who_comes_as_it_ends_is_served_or_can_try_again(start_idle):
     """What was answered is there; what was not was refused, and the next daemon can be started and asked at once."""
-    daemon = start_daemon({"idle_exit": "50ms"})
+    pause = 0.1
+    daemon = start_idle(pause)
     outcomes = {"served": 0, "refused": 0}
-    pause = 0.05  # before somebody comes: longer after one was served, shorter after one was refused
+    # So long it is before somebody comes: longer after one was served, shorter after one was refused.
     for step in range(40):
         daemon.close()
         time.sleep(pause)
