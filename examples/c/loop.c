@@ -40,6 +40,7 @@ static bool take(Job *job) {
 
         while ((r = hutch_exec_stream_next(job->stream, false, &chunk, &error)) > 0)
                 printf("%d: %.*s", job->number, (int) chunk.len, chunk.data);
+        fflush(stdout);
         if (r == -EAGAIN)
                 return false;
 

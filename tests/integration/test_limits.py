@@ -3,12 +3,14 @@
 
 import os
 import signal
+import statistics
 import time
 
 import pytest
 from hutch.v1 import event_pb2, exec_pb2, sandbox_pb2, system_pb2
 from host import PATIENCE
 from hutchd import LIMIT, MIB, Daemon, cgroup_of_own, state_name, wait_until
+from streams import read_output
 
 # All of these end, so that a limit that does not hold fails a test and not the machine.
 MEMORY_HOG = "import time; hog = bytearray(256 << 20); time.sleep(60)"
@@ -26,7 +28,17 @@ for _ in range(2000):
 print(made, flush=True)
 time.sleep(float(sys.argv[1]))
 """
-CPU_HOG = "import time; end = time.monotonic() + 2\nwhile time.monotonic() < end: pass"
+# Prints the most of a processor that it got in half a second: in the others the host may have had none for it.
+CPU_HOG = """
+import time
+most = 0
+for _ in range(8):
+    begin, used = time.monotonic(), time.process_time()
+    while time.monotonic() < begin + 0.5:
+        pass
+    most = max(most, (time.process_time() - used) / (time.monotonic() - begin))
+print(most)
+"""
 
 
 def hits(daemon, sandbox, limit):
@@ -42,11 +54,13 @@ def usage(daemon, sandbox):
 
 def assert_others_are_well(daemon, other):
     """The daemon answers and another sandbox works, in times that do not depend on the hostile one."""
+    times = []
     for _ in range(10):
         begin = time.monotonic()
-        daemon.system.Ping(system_pb2.PingRequest(), timeout=1 * PATIENCE)
-        assert time.monotonic() - begin < 0.5 * PATIENCE
-    assert daemon.run(other, "echo", "well", timeout=5 * PATIENCE).stdout == b"well\n"
+        daemon.system.Ping(system_pb2.PingRequest(), timeout=LIMIT)
+        times.append(time.monotonic() - begin)
+    assert statistics.median(times) < 0.5 * PATIENCE  # the host itself may stall now and then
+    assert daemon.run(other, "echo", "well").stdout == b"well\n"
 
 
 @pytest.fixture(name="limited")
@@ -101,7 +115,7 @@ def test_memory_of_files_counts_and_does_not_end_the_sandbox(daemon):
 @pytest.mark.rules("PROF-007")
 def test_a_fork_bomb_stays_in_its_sandbox(daemon, sandbox, limited):
     bomb = daemon.start(limited, "python3", "-c", FORK_BOMB, "2").id
-    wait_until(lambda: hits(daemon, limited, "max_processes"), limit=10 * PATIENCE)
+    wait_until(lambda: hits(daemon, limited, "max_processes"))
     assert usage(daemon, limited).processes <= 20
     assert_others_are_well(daemon, sandbox)
     ended = daemon.wait_exec(limited, bomb)
@@ -114,7 +128,7 @@ def test_a_fork_bomb_stays_in_its_sandbox(daemon, sandbox, limited):
 
 
 def test_as_many_processes_as_allowed_can_be_made(daemon, limited):
-    ran = daemon.run(limited, "python3", "-c", FORK_BOMB, "0", timeout=10 * PATIENCE)
+    ran = daemon.run(limited, "python3", "-c", FORK_BOMB, "0")
     assert ran.stdout == b"19\n"
 
 
@@ -123,7 +137,8 @@ def test_a_cpu_hog_gets_its_share(daemon, sandbox, limited):
     assert_others_are_well(daemon, sandbox)
     ended = daemon.wait_exec(limited, hog)
     took = ended.end_time.ToNanoseconds() - ended.start_time.ToNanoseconds()
-    assert 0.1 < ended.result.cpu_time.ToNanoseconds() / took < 0.4
+    assert ended.result.cpu_time.ToNanoseconds() / took < 0.4
+    assert float(read_output(daemon, limited, hog)[0].stdout) > 0.1
 
 
 def test_usage_is_measured(daemon, limited):
@@ -149,7 +164,7 @@ def test_nothing_of_the_limits_is_left_when_the_keeper_is_killed(own_daemon):
     assert all((path / "cgroup.procs").exists() for path in groups.values())
     os.kill(own_daemon.keeper(sandbox), signal.SIGKILL)
     own_daemon.wait(sandbox, "FAILED")
-    wait_until(lambda: not own_daemon.limit_groups(sandbox), limit=5 * PATIENCE)
+    wait_until(lambda: not own_daemon.limit_groups(sandbox))
     own_daemon.remove(sandbox)
 
 

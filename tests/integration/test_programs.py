@@ -2,6 +2,7 @@
 """Ordinary programs work inside: the list of allowed system calls has what they use."""
 
 import pytest
+from hutchd import LIMIT
 
 PYTHON = {
     "threads": """
@@ -139,7 +140,7 @@ def test_go(daemon, sandbox):
     program += b"\tfmt.Println(<-c)\n}\n"
     daemon.run(sandbox, "tee", "/workspace/main.go", stdin=program)
     path = {"PATH": "/usr/local/go/bin:/usr/bin:/bin", "GOTOOLCHAIN": "local", "GOFLAGS": "-p=2"}
-    assert run(daemon, sandbox, "go run main.go", "go", env=path, timeout=100) == "42\n"
+    assert run(daemon, sandbox, "go run main.go", "go", env=path, timeout=3 * LIMIT) == "42\n"
 
 
 def test_java(daemon, sandbox):

@@ -5,9 +5,11 @@ import contextlib
 import signal
 import socket
 import ssl
+import time
 
 import grpc
 import pytest
+from host import PATIENCE
 from hutchd import LIMIT, Refusal, refused, wait_until
 from hutch.v1 import system_pb2
 from remote import FAR, Certificates, RemoteClient, RemoteDaemon
@@ -126,7 +128,7 @@ def test_a_token_ends_at_once_also_on_open_connections(make_remote):
     assert watch.next().sandbox_id == made.id
     watch.close()
     assert one.info().caller == "token:kept"
-    soon = daemon.remote(daemon.tokens.add("soon", expires=2))
+    soon = daemon.remote(daemon.tokens.add("soon", expires=1 + 2 * PATIENCE))
     assert soon.info().caller == "token:soon"
 
     def has_expired():
@@ -194,11 +196,12 @@ def test_admins_are_those_of_the_configuration(make_remote, certificates):
 def test_refusals_are_logged_with_their_address_but_not_all(make_remote):
     daemon = make_remote().begin()
     client = daemon.remote("wrong")
+    begin = time.monotonic()
     for _ in range(50):
         with refused("CREDENTIALS_INVALID"):
             client.info()
     lines = [line for line in daemon.log().splitlines() if 'msg="caller refused"' in line]
-    assert 1 <= len(lines) <= LIMIT
+    assert 1 <= len(lines) <= 1 + time.monotonic() - begin  # one in a second
     assert "address=127.0.0.1:" in lines[0] and "reason=CREDENTIALS_INVALID" in lines[0]
 
 

@@ -92,8 +92,9 @@ def test_root_has_nothing_of_the_host(with_ranges, sandbox):
 
 
 def test_processes_are_the_users_or_of_its_ids(daemon, sandbox):
-    exec_id = daemon.start(sandbox, "sleep", "1234").id
-    pid = wait_until(lambda: find_process("sleep\0001234\0"))
+    own = str(100_000 + os.getpid())  # nobody else sleeps for that long
+    exec_id = daemon.start(sandbox, "sleep", own).id
+    pid = wait_until(lambda: find_process(f"sleep\0{own}\0"))
     first = SUBORDINATE + 999
     found = int(status_of(pid, "Uid").split()[0])
     assert found in ([first, first + RANGE - 1] if daemon.has_ranges else [UID])

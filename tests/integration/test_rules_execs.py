@@ -12,6 +12,7 @@ import sys
 import pytest
 from google.rpc import error_details_pb2, status_pb2
 from hutch.v1 import exec_pb2
+from host import PATIENCE
 from hutchd import EXEC_STATES, LIMIT, ROOT, Daemon, seconds, state_name, wait_until
 from test_exec_states import reboot
 from test_states import SlowDaemon
@@ -118,7 +119,7 @@ def start_for(daemon: SlowDaemon, what: str, state: str) -> tuple[str, str]:
     sandbox = daemon.ready()
     os.kill(daemon.keeper(sandbox), signal.SIGSTOP)
     program = ["no-such-program"] if what == "start-failed" else ["sleep", "1000"]
-    made = daemon.start(sandbox, *program, timeout=seconds(0.2)).id
+    made = daemon.start(sandbox, *program, timeout=seconds(2 * PATIENCE)).id  # in which it is seen to run
     if what == "timed-out":
         os.kill(daemon.keeper(sandbox), signal.SIGCONT)
         daemon.wait_exec(sandbox, made, "RUNNING")

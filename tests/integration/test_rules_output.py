@@ -5,11 +5,12 @@ import json
 
 import pytest
 from hutch.v1 import event_pb2, exec_pb2
+from host import PATIENCE
 from hutchd import ROOT, refused, state_name, wait_until
 from streams import STDOUT, read_output
 
 MIB = 1 << 20
-LONG = 90  # seconds
+LONG = 90 * PATIENCE  # seconds
 CASES = json.loads((ROOT / "spec/vectors/output.json").read_text(encoding="utf-8"))["cases"]
 WHOLE = 64 * MIB  # that are kept of a stream
 BEYOND = 10 << 30  # the total of what lies beyond 32 bits
