@@ -157,6 +157,14 @@ void client_forget(HutchCall *call) {
         *(call->ready_next ? &call->ready_next->ready_prev : &client->ready_last) = call->ready_prev;
 }
 
+/* Whether there are as many free descriptors as libuv opens where it aborts if it cannot. */
+static int look_for_descriptors(void) {
+        _cleanup_close_ int first = eventfd(0, EFD_CLOEXEC), second = eventfd(0, EFD_CLOEXEC),
+                            third = eventfd(0, EFD_CLOEXEC);
+
+        return first < 0 || second < 0 || third < 0 ? -errno : 0;
+}
+
 static int make_loop(HutchClient *client) {
         int r;
 
@@ -164,7 +172,9 @@ static int make_loop(HutchClient *client) {
         if (client->wake_fd < 0)
                 return -errno;
 
-        r = uv_loop_init(&client->loop);
+        r = look_for_descriptors();
+        if (r == 0)
+                r = uv_loop_init(&client->loop);
         if (r < 0) {
                 client->wake_fd = fd_close(client->wake_fd);
                 return r;
