@@ -19,6 +19,7 @@
 #include "base/memory.h"
 #include "base/program.h"
 #include "cli/copy-parts.h"
+#include "cli/report.h"
 
 #define BUFFER_SIZE ((size_t) 1 << 20)
 
@@ -35,8 +36,11 @@ static int helper_start(const char *verb, const char *folder, const char *option
         int pair[2], r;
         pid_t pid;
 
-        if (!program)
-                return -ENOENT;
+        if (!program) {
+                report_note(
+                        "there is no hutch-keeper beside hutch, nor where it was installed: folders are packed by it");
+                return -ECHILD;
+        }
         if (pipe2(pair, O_CLOEXEC) < 0)
                 return -errno;
         (void) fcntl(pair[0], F_SETPIPE_SZ, BUFFER_SIZE);
@@ -56,7 +60,7 @@ static int helper_start(const char *verb, const char *folder, const char *option
         return 0;
 }
 
-/* Waits for its end. -EIO: it has said what went wrong. */
+/* Waits for its end. -ECHILD: it has said what went wrong. */
 static int helper_end(Helper *helper) {
         int status = 0;
 
@@ -78,10 +82,18 @@ static char *target_path(const Copy *copy, const Place *target, const char *name
         return there && name ? path_join(target->path, name) : xstrdup(target->path);
 }
 
+/* @path without what hutch-keeper refuses: symlinks and "..", as far as there is something to look at. The rest of it
+ * is yet to be made. */
 static char *absolute_path(const char *path) {
-        _cleanup_free_ char *here = path[0] == '/' ? NULL : getcwd(NULL, 0);
+        _cleanup_free_ char *name = path_base_name(path), *folder = NULL, *above = NULL;
+        char *absolute = realpath(path, NULL);
 
-        return here ? path_join(here, path) : xstrdup(path);
+        if (absolute || !name)
+                return absolute ? absolute : xstrdup(path);
+
+        folder = path_folder(path);
+        above = absolute_path(folder);
+        return path_join(above, name);
 }
 
 static int upload_begin(const Copy *copy, const Place *target, const char *name, HutchUpload **ret_upload,
@@ -156,6 +168,8 @@ static int unpack_here(const Copy *copy, const Place *source, const char *name, 
 
         (void) signal(SIGPIPE, SIG_IGN); /* when it ends early it says why */
         r = receive_all(copy, source, helper.pipe, ret_error);
+        if (*ret_error)
+                (void) kill(helper.pid, SIGTERM); /* what it would say of an archive that breaks off helps nobody */
         ended = helper_end(&helper);
         return ended < 0 && !*ret_error ? ended : r;
 }

@@ -59,7 +59,18 @@ char *path_base_name(const char *path) {
                 end--;
         for (start = end; start > 0 && path[start - 1] != '/';)
                 start--;
-        if (start == end || (end - start == 1 && path[start] == '.'))
+        if (start == end || (end - start == 1 && path[start] == '.') ||
+            (end - start == 2 && memcmp(path + start, "..", 2) == 0))
                 return NULL;
         return xstrndup(path + start, end - start);
+}
+
+char *path_folder(const char *path) {
+        size_t end = strlen(path);
+
+        while (end > 0 && path[end - 1] == '/')
+                end--;
+        while (end > 0 && path[end - 1] != '/')
+                end--;
+        return end > 0 ? xstrndup(path, end) : xstrdup(".");
 }

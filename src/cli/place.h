@@ -25,5 +25,8 @@ void place_clear(Place *place) __attribute__((nonnull));
 /* @folder with @name below it, as a new text. */
 char *path_join(const char *folder, const char *name) __attribute__((nonnull, returns_nonnull));
 
-/* The last component of @path, as a new text; NULL when it has none ("/", "."). */
+/* The last component of @path, as a new text; NULL when that is no name ("/", ".", ".."). */
 char *path_base_name(const char *path) __attribute__((nonnull));
+
+/* What is before that, as a new text. */
+char *path_folder(const char *path) __attribute__((nonnull, returns_nonnull));

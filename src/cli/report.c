@@ -27,7 +27,8 @@ static const struct {
         { "LIMIT_NOT_ENFORCEABLE", "'hutch info' lists what this host cannot enforce" },
         { "PROFILE_UNKNOWN", "'hutch info' lists the profiles" },
         { "RUNTIME_UNKNOWN", "'hutch info' lists the runtimes" },
-        { "FILE_PERMISSION", "'hutch doctor' says what to change" },
+        { "TOOL_UNKNOWN", "'hutch info' lists the tools" },
+        { "CONTEXT_NOT_FOUND", "'hutch context list' shows those that are there" },
         { "CURSOR_GONE", "begin with the oldest that is kept: --since 0" },
         { "STORE_UNAVAILABLE", "look whether the disk is full, and into the daemon's log" },
         { "HOST_EXHAUSTED", "'hutch doctor' shows the limits of this host" },
@@ -44,10 +45,10 @@ static const char *find_hint(const char *reason) {
 }
 
 static void print_line(const char *what, const char *message, const char *reason) {
-        _cleanup_free_ char *printable = text_printable(message);
+        _cleanup_free_ char *about = text_printable(what ? what : ""), *printable = text_printable(message);
         const char *hint = find_hint(reason);
 
-        (void) fprintf(stderr, "hutch: %s%s%s%s%s\n", what ? what : "", what ? ": " : "", printable, hint ? "; " : "",
+        (void) fprintf(stderr, "hutch: %s%s%s%s%s\n", about, what ? ": " : "", printable, hint ? "; " : "",
                        hint ? hint : "");
 }
 
@@ -60,10 +61,13 @@ int report_error(const HutchError *error, const char *what, int exit_code) {
         }
 
         print_line(what, hutch_error_message(error), hutch_error_reason(error));
-        for (size_t i = 0; hutch_error_violation(error, i, &violation); i++) {
-                _cleanup_free_ char *message = text_printable(violation.message);
+        /* One alone stands in the message. */
+        for (size_t i = 0; hutch_error_violation(error, 1, &violation) && hutch_error_violation(error, i, &violation);
+             i++) {
+                _cleanup_free_ char *field = text_printable(violation.field),
+                                    *message = text_printable(violation.message);
 
-                (void) fprintf(stderr, "  %s: %s\n", violation.field, message);
+                (void) fprintf(stderr, "  %s: %s\n", field, message);
         }
         return exit_code;
 }

@@ -171,6 +171,42 @@ def make_tree(folder):
     os.utime(folder / "run.sh", (1000000000, 1000000000))
 
 
+def test_folders_are_found_by_way_of_the_one_above(hutch, sandbox, tmp_path):
+    (tmp_path / "here").mkdir()
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "file").write_text("x")
+    (tmp_path / "link").symlink_to("project")
+
+    for number, source in enumerate(["../project", "../project/", "./../project/../link"]):
+        hutch.ok("cp", source, f"{sandbox}:in-{number}", cwd=tmp_path / "here")
+        assert hutch.ok("ls", f"{sandbox}:in-{number}") == "file\n"
+    hutch.ok("cp", f"{sandbox}:in-0", "../out", cwd=tmp_path / "here")
+    hutch.ok("cp", f"{sandbox}:in-0", "..", cwd=tmp_path / "here")
+    hutch.ok("cp", f"{sandbox}:in-0", "../not/yet/there", cwd=tmp_path / "here")
+    for copied in ("out", "in-0", "not/yet/there"):
+        assert (tmp_path / copied / "file").read_text() == "x"
+
+
+def test_the_folder_above_has_no_name_that_its_copy_could_have(hutch, sandbox, tmp_path):
+    (tmp_path / "here").mkdir()
+    hutch.ok("mkdir", f"{sandbox}:into")
+    hutch.ok("cp", "..", f"{sandbox}:into", cwd=tmp_path / "here")
+    assert hutch.ok("ls", f"{sandbox}:into") == "here/\n"
+
+
+def test_a_folder_that_cannot_be_read_is_told_in_one_line(hutch, sandbox, tmp_path):
+    inside(hutch, sandbox, "mkdir -p d/closed; chmod 0 d/closed")
+    told = hutch.refused("cp", f"{sandbox}:d", f"{tmp_path}/d")
+    assert "closed: Permission denied" in told and told.count("\n") == 1 and "doctor" not in told
+    inside(hutch, sandbox, "chmod 700 d/closed")
+
+
+def test_names_do_not_reach_the_terminal_as_they_are(hutch, sandbox, tmp_path):
+    (tmp_path / "\x1b[31m\nred").write_text("")
+    told = hutch.refused("cp", f"{tmp_path}/\x1b[31m\nred", f"{sandbox}:")
+    assert "?[31m?red: " in told and told.count("\n") == 1
+
+
 def tree_of(folder) -> dict:
     found = {}
     for path, folders, files in os.walk(folder):
