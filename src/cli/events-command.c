@@ -79,7 +79,7 @@ static void print_line(const HutchEvent *event) {
 
         if (localtime_r(&seconds, &local))
                 (void) strftime(time, sizeof(time), "%F %T", &local);
-        (void) printf("%8" PRIu64 "  %s  %-23s  %-22s  %s", event->cursor, event->sandbox_id, time, event->type,
+        (void) printf("%8" PRIu64 "  %-23s  %s  %-22s  %s", event->cursor, event->sandbox_id, time, event->type,
                       event->exec_id);
         if (*event->to_state)
                 (void) printf("%s%s -> %s", *event->exec_id ? "  " : "",
@@ -112,12 +112,13 @@ static void print_event(Events *events, const HutchEvent *event) {
 
 static int follow(Events *events, HutchWatch *watch, HutchError **ret_error) {
         HutchEvent event;
-        int r;
+        int r = 0;
 
-        while ((r = hutch_watch_next(watch, true, &event, ret_error)) > 0)
+        /* Who cannot write any more has nobody to go on for; why, is told at the end. */
+        while (!ferror(stdout) && (r = hutch_watch_next(watch, true, &event, ret_error)) > 0)
                 if (!event.sandbox && is_wanted(events, &event))
                         print_event(events, &event);
-        return r;
+        return ferror(stdout) ? 0 : r;
 }
 
 /* The cursor of the last event that there is now. */

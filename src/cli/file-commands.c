@@ -313,7 +313,7 @@ int command_file_diff(const Arguments *arguments) {
         _cleanup_(hutch_error_freep) HutchError *error = NULL;
         _cleanup_(error_clear) HutchError err = {};
         _cleanup_(place_clear) Place place = {};
-        Printer printer = { .format = output_format(arguments), .n_columns = 2 };
+        _cleanup_(printer_clear) Printer printer = { .format = output_format(arguments), .n_columns = 2 };
         bool incomplete = false;
         int r;
 
@@ -325,9 +325,9 @@ int command_file_diff(const Arguments *arguments) {
         /* An id alone is all of the sandbox. */
         r = hutch_file_changes(client, place.sandbox, strchr(arguments->operands[0], ':') ? place.path : "/",
                                print_image_change, &printer, &incomplete, &error);
-        printer_end(&printer);
         if (r < 0)
                 return report_error(error, NULL, EXIT_FAILURE);
+        printer_end(&printer);
         if (incomplete)
                 report_note("something is left out: what the sandbox's user may not read, or lies too deep");
         return EXIT_SUCCESS;
@@ -368,10 +368,11 @@ int command_file_watch(const Arguments *arguments) {
                                  &watch, &error) < 0)
                 return report_error(error, NULL, EXIT_FAILURE);
 
-        while (hutch_file_watch_next(watch, true, &change, &error) > 0)
+        /* Who cannot write any more has nobody to go on for; why, is told at the end. */
+        while (!ferror(stdout) && hutch_file_watch_next(watch, true, &change, &error) > 0)
                 if (change.type == 0 && !change.overflow)
                         report_note("watching %s:%s", place.sandbox, place.path);
                 else
                         print_change(&change, output_format(arguments));
-        return report_error(error, NULL, EXIT_FAILURE);
+        return ferror(stdout) ? EXIT_FAILURE : report_error(error, NULL, EXIT_FAILURE);
 }

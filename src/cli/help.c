@@ -84,17 +84,15 @@ void help_print_command(const Command *command) {
 }
 
 int help_refuse_command(const char *word) {
+        const Arguments nothing = { .command = "" };
         Suggestion suggestion = { .typed = word };
 
         for (const Command *command = commands; command->name; command++)
                 if (!is_hidden(command) && !strchr(command->name, ' '))
                         suggestion_consider(&suggestion, command->name);
         if (suggestion.best)
-                (void) fprintf(stderr, "hutch: unknown command '%s' (did you mean '%s'?); see 'hutch --help'\n", word,
-                               suggestion.best);
-        else
-                (void) fprintf(stderr, "hutch: unknown command '%s'; see 'hutch --help'\n", word);
-        return EXIT_USAGE;
+                return usage_error(&nothing, "unknown command '%s' (did you mean '%s'?)", word, suggestion.best);
+        return usage_error(&nothing, "unknown command '%s'", word);
 }
 
 int command_help(const Arguments *arguments) {

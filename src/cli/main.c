@@ -54,6 +54,20 @@ static int check_operands(const Command *command, const Arguments *arguments) {
         return EXIT_SUCCESS;
 }
 
+/* Of the options that all commands have. */
+static int check_conflicts(const Arguments *arguments) {
+        static const char *const pairs[][2] = {
+                { "socket", "address" },     { "socket", "context" },    { "address", "context" },
+                { "socket", "ca" },          { "socket", "cert" },       { "socket", "key" },
+                { "socket", "server-name" }, { "socket", "token-file" },
+        };
+
+        for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++)
+                if (arguments_have(arguments, pairs[i][0]) && arguments_have(arguments, pairs[i][1]))
+                        return usage_error(arguments, "--%s and --%s exclude each other", pairs[i][0], pairs[i][1]);
+        return EXIT_SUCCESS;
+}
+
 /* Runs @command with @argv, the words after its name, and the options in @arguments that stood before it. */
 static int run_command(const Command *command, char *argv[], Arguments *arguments) {
         _cleanup_(error_clear) HutchError err = {};
@@ -69,10 +83,8 @@ static int run_command(const Command *command, char *argv[], Arguments *argument
         }
 
         r = check_operands(command, arguments);
-        if (r == EXIT_SUCCESS && arguments_have(arguments, "socket") + arguments_have(arguments, "address") +
-                                                 arguments_have(arguments, "context") >
-                                         1)
-                r = usage_error(arguments, "--socket, --address and --context exclude each other");
+        if (r == EXIT_SUCCESS)
+                r = check_conflicts(arguments);
         return r == EXIT_SUCCESS ? command->run(arguments) : r;
 }
 

@@ -15,6 +15,7 @@
 #include "base/memory.h"
 #include "base/strings.h"
 #include "cli/exit-codes.h"
+#include "cli/output.h"
 #include "cli/suggest.h"
 
 static const Option *find_long(const OptionGroups groups, const char *name, size_t len) {
@@ -58,6 +59,9 @@ bool choice_has(const char *choices, const char *value) {
 }
 
 static int add(Arguments *arguments, const Option *option, const char *value, HutchError *err) {
+        /* A variable of a script that is not set, most likely. */
+        if (value && !*value)
+                return error_set(err, -EINVAL, "USAGE", "--%s cannot be empty; it is %s", option->name, option->value);
         if (value && strchr(option->value, '|') && !choice_has(option->value, value))
                 return error_set(err, -EINVAL, "USAGE", "--%s cannot be '%s'; it is one of %s", option->name, value,
                                  option->value);
@@ -202,12 +206,17 @@ int arguments_get_timeout(const Arguments *arguments, uint64_t *ret_timeout, Hut
 }
 
 int usage_error(const Arguments *arguments, const char *format, ...) {
+        _cleanup_free_ char *text = NULL, *printable = NULL;
         va_list list;
+        int n;
 
-        (void) fputs("hutch: ", stderr);
         va_start(list, format);
-        (void) vfprintf(stderr, format, list);
+        n = vasprintf(&text, format, list);
         va_end(list);
-        (void) fprintf(stderr, "; see 'hutch %s%s--help'\n", arguments->command, *arguments->command ? " " : "");
+        if (n < 0)
+                abort();
+        printable = text_printable(text);
+        (void) fprintf(stderr, "hutch: %s; see 'hutch %s%s--help'\n", printable, arguments->command,
+                       *arguments->command ? " " : "");
         return EXIT_USAGE;
 }

@@ -42,7 +42,7 @@ int parse_sandbox_states(const char *text, uint32_t *ret_states, HutchError *err
                         *c = ascii_is_lower(*c) ? (char) (*c - 'a' + 'A') : *c;
                 for (state = HUTCH_SANDBOX_PENDING; state <= HUTCH_SANDBOX_DELETED; state++)
                         suggestion_consider(&suggestion, hutch_sandbox_state_name(state));
-                return error_set(err, -EINVAL, "USAGE", "there is no state %s%s%s%s", word,
+                return error_set(err, -EINVAL, "USAGE", "there is no state '%s'%s%s%s", word,
                                  suggestion.best ? " (did you mean " : "", suggestion.best ? suggestion.best : "",
                                  suggestion.best ? "?)" : "");
         }

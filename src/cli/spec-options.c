@@ -160,7 +160,7 @@ static int read_variables(const char *path, int (*each)(void *user, const char *
                 if (r < 0)
                         return r;
         }
-        return ferror(file) ? error_set(err, -EIO, "USAGE", "cannot read %s", path) : 0;
+        return ferror(file) ? error_set(err, -errno, "USAGE", "cannot read %s: %s", path, strerror(errno)) : 0;
 }
 
 static int set_variable(void *user, const char *variable, HutchError *err) {

@@ -70,7 +70,7 @@ static void print_info(const ProtobufCMessage *info, const char *address) {
                 { "Cgroups", "host.cgroups" },
                 { "Without root", "host.rootless" },
         };
-        _cleanup_free_ char *profiles = join(info, "profiles", "name"),
+        _cleanup_free_ char *profiles = join(info, "profiles", "name"), *tools = message_join(info, "tools", ", "),
                             *memory = message_get(info, "host.memory_bytes");
         Printer printer = printer_new_details();
         char bytes[BYTES_SIZE];
@@ -84,6 +84,7 @@ static void print_info(const ProtobufCMessage *info, const char *address) {
         bytes_format(strtoull(memory, NULL, 10), bytes);
         printer_add_detail(&printer, "Memory", bytes);
         printer_add_detail(&printer, "Profiles", profiles);
+        printer_add_detail(&printer, "Tools", tools);
         add_runtimes(&printer, info);
         printer_end(&printer);
 }

@@ -90,7 +90,13 @@ def test_what_is_near_nothing_is_not_guessed(alone, words):
         (["run", "--keep", "--rm", "true"], "exclude each other"),
         (["run", "--socket", "a", "--address", "b", "true"], "exclude each other"),
         (["run", "-m", "lots", "true"], "is no size"),
-        (["run", "-m", "", "true"], "is no size"),
+        (["run", "-m", "", "true"], "--memory cannot be empty; it is SIZE"),
+        (["run", "--name=", "true"], "--name cannot be empty; it is ID"),
+        (["run", "--workdir", "", "true"], "--workdir cannot be empty"),
+        (["list", "--selector", ""], "--selector cannot be empty"),
+        (["--socket", "", "list"], "--socket cannot be empty"),
+        (["list", "--state", "READY,"], "there is no state ''"),
+        (["list", "--socket", "a", "--token-file", "b"], "--socket and --token-file exclude each other"),
         (["run", "-m", "-5m", "true"], "is no size"),
         (["run", "-m", "99999999999999999g", "true"], "is no size"),
         (["run", "--cpus", "many", "true"], "is no number of cores"),
@@ -109,12 +115,13 @@ def test_what_is_near_nothing_is_not_guessed(alone, words):
         (["run", "--mount", "type=tmpfs,dst=/x", "true"], "is no part of a mount"),
         (["run", "--mount", "type=bind,dst=/x", "true"], "needs src= and dst="),
         (["run", "--env-file", "/no/such/file", "true"], "cannot read /no/such/file"),
+        (["run", "--env-file", "/etc", "true"], "cannot read /etc: Is a directory"),
         (["run", "--file", "/no/such/file", "true"], "cannot read /no/such/file"),
         (["delete"], "say which"),
         (["delete", "--all", "some-id"], "say which"),
         (["delete", "--selector", " "], "say --all"),
         (["stop", "--grace", "x", "some-id"], "--grace"),
-        (["wait", "--for", "HAPPY", "some-id"], "there is no state HAPPY"),
+        (["wait", "--for", "HAPPY", "some-id"], "there is no state 'HAPPY'"),
         (["events", "--since", "yesterday"], "a cursor, or a duration"),
         (["exec", "logs", "--tail", "-1", "some-id", "main"], "a number of lines"),
         (["exec", "--detach", "-i", "some-id", "true"], "exclude each other"),
@@ -125,6 +132,12 @@ def test_what_is_near_nothing_is_not_guessed(alone, words):
 def test_what_cannot_be_meant_is_refused_in_one_line(alone, words, why):
     told = alone.refused(*words, code=2)
     assert why in told and told.count("\n") == 1 and "--help'" in told
+
+
+@pytest.mark.parametrize("words", ["{}", "help {}", "list --{}", "list -o {}", "exec ls a {}"])
+def test_what_was_typed_does_not_reach_the_terminal_as_it_is(alone, words):
+    told = alone.refused(*(word.format("\x1b[31m\nred") for word in words.split(" ")), code=2)
+    assert "?[31m?red" in told and "\x1b" not in told
 
 
 def test_a_closed_output_is_not_taken_for_another_file(alone):
