@@ -586,8 +586,8 @@ static void watch_signals(Daemon *daemon) {
                 (void) uv_timer_start(&daemon->watchdog, on_watchdog, interval, interval);
 }
 
-/* Everything, in the order in which one thing needs another. What a failed start leaves, the end of the process takes:
- * nothing runs yet but what ran before. */
+/* Everything, in the order in which one thing needs another. What a failed start leaves, the end of the process takes,
+ * but for the runtime's cgroups: nothing runs yet but what ran before. */
 static int begin(Daemon *daemon, HutchError *err) {
         int r;
 
@@ -626,6 +626,8 @@ int daemon_run(Config *config, const DaemonOptions *options, HutchError *err) {
         raise_descriptor_limit();
         (void) uv_loop_init(&daemon->loop);
         r = begin(daemon, err);
+        if (r < 0 && daemon->runtimes[0])
+                native_runtime_free(daemon->runtimes[0], NULL, NULL);
         if (r < 0)
                 return r;
 

@@ -216,6 +216,9 @@ def test_a_file_that_is_no_socket_is_not_overwritten(idle):
     ran = idle.call()
     assert ran.returncode == 1 and str(idle.socket) in ran.stderr
     assert idle.socket.read_text(encoding="utf-8") == "precious"
+    with sqlite3.connect(idle.state / "hutch.db") as store:
+        [[idle.instance]] = store.execute("SELECT value FROM facts WHERE name = 'instance_id'")
+    assert not idle.cgroup() and not idle.limit_groups(), "a start that failed leaves cgroups"
 
 
 def test_a_socket_that_is_served_is_not_taken_over(daemon, idle):

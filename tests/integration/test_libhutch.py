@@ -358,9 +358,7 @@ class UserDaemon:
 def make_user_daemon(tmp_path):
     daemon = UserDaemon(tmp_path)
     yield daemon
-    pid = daemon.pid()
-    if pid:
-        os.kill(pid, signal.SIGKILL)
+    daemon.drive("stop-daemon", daemon.socket)
 
 
 def test_the_daemon_is_started_and_ended(user_daemon):
