@@ -459,6 +459,23 @@ def test_a_quota_holds_after_a_restart_and_goes_with_its_sandbox(quota_daemon):
     assert quota_of(quota_daemon, project) == (0, 0)
 
 
+@pytest.mark.parametrize("change", ["another project", "another name"])
+def test_whose_quota_goes_is_not_for_a_keeper_to_say(quota_daemon, change):
+    sandbox, other = (quota_daemon.ready(limits={"disk_bytes": 8 * MIB, "disk_inodes": 500}) for _ in range(2))
+    files, others = (quota_daemon.sandbox_folder(one) / "fs" for one in (sandbox, other))
+    project, others_project = project_of(files), project_of(others)
+    quota_daemon.stop(sandbox)
+    quota_daemon.wait(sandbox, "STOPPED")
+    if change == "another project":
+        subprocess.run(["chattr", "-p", str(others_project), files], check=True)
+    else:
+        files.rename(files.parent / "moved")
+    quota_daemon.remove(sandbox)
+    assert quota_of(quota_daemon, project) == (0, 0)
+    assert quota_of(quota_daemon, others_project) == (8 * 1024, 500)
+    quota_daemon.remove(other)
+
+
 def test_files_from_before_there_were_quotas_are_measured(quota_daemon):
     sandbox = quota_daemon.ready(limits={"disk_bytes": 8 * MIB})
     quota_daemon.stop(sandbox)

@@ -5,13 +5,13 @@
 
 #include "runtime/native/disk-quota.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 
-#include "base/fd.h"
 #include "base/log.h"
 #include "base/project-quota.h"
+#include "runtime/native/uid-range.h"
 
 #define PROJECTS_FIRST 0x40000000u /* far from what people number by hand */
 #define PROJECTS_PER_DAEMON 65536u
@@ -30,16 +30,13 @@ int disk_quota_try(int folder, uint32_t projects) {
 }
 
 void disk_quota_forget(int folder, const char *id, uint32_t projects) {
-        _cleanup_close_ int sandbox = openat(folder, id, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        _cleanup_close_ int files =
-                sandbox < 0 ? -1 : openat(sandbox, "fs", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        uint32_t project;
+        struct stat st;
         int r;
 
-        if (files < 0 || project_quota_find(files, &project) < 0 || project - projects >= PROJECTS_PER_DAEMON)
+        if (fstatat(folder, id, &st, AT_SYMLINK_NOFOLLOW) < 0 || st.st_uid < UID_RANGE_FIRST)
                 return;
 
-        r = project_quota_clear(files, project);
+        r = project_quota_clear(folder, projects + (st.st_uid - UID_RANGE_FIRST) / UID_RANGE_SIZE);
         if (r < 0)
                 log_warning("a quota stays", LOG_STR("sandbox", id), LOG_STR("error", strerror(-r)));
 }

@@ -13,5 +13,6 @@ uint32_t disk_projects_of(const char *instance_id) __attribute__((nonnull));
 /* Tries in @folder whether limits of projects are enforced. */
 int disk_quota_try(int folder, uint32_t projects);
 
-/* Takes away the limits of the project that a sandbox's files in @folder/@id are, if it is one of ours. */
+/* Takes away the limits of the project that the files of the sandbox in @folder/@id are to be. Which that is tells the
+ * folder's owner, whom its keeper cannot change; what the files themselves say, it can. */
 void disk_quota_forget(int folder, const char *id, uint32_t projects) __attribute__((nonnull));

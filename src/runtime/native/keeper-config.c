@@ -12,9 +12,7 @@
 #include "base/subordinate-ids.h"
 #include "rpc/protobuf.h"
 #include "runtime/native/keeper-messages.h"
-
-#define UID_RANGE_FIRST 0x70000000u
-#define UID_RANGE_SIZE 65536u
+#include "runtime/native/uid-range.h"
 
 /* The folder of the sandbox for a controller, which the caller frees; NULL: there is no such controller. */
 static char *controller_folder(const NativeRuntime *runtime, int controller, const char *id) {
