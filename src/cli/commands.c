@@ -416,7 +416,7 @@ const Command commands[] = {
                 .options = { copy_options, global_options },
                 .min_operands = 2,
                 .max_operands = ANY,
-                .completes = { COMPLETES_FILES, COMPLETES_FILES },
+                .completes = { COMPLETES_PLACES, COMPLETES_PLACES },
                 .run = command_copy,
         },
         {

@@ -22,17 +22,29 @@
 
 /* ---- The scripts ---- */
 
+/* Each asks for answers, one in a line with a tab before what is said about it. ":files" and ":programs", as the first
+ * one, stand for those of this machine. For "--option=value" they are those for the value alone. */
+
 static const char bash_script[] =
         "_hutch() {\n"
-        "        local answers word=${COMP_WORDS[COMP_CWORD]} before=() each\n"
-        "        # Bash takes = for a word of its own.\n"
-        "        [[ $word == '=' ]] && word=\n"
-        "        for each in \"${COMP_WORDS[@]:1:COMP_CWORD-1}\"; do [[ $each == '=' ]] || before+=(\"$each\"); done\n"
-        "        answers=$(hutch __complete -- \"${before[@]}\" \"$word\" 2>/dev/null)\n"
+        "        local answers word words=() each glue=\n"
+        "        # Bash takes = and : for words of their own.\n"
+        "        for each in \"${COMP_WORDS[@]:1:COMP_CWORD}\"; do\n"
+        "                if [[ $each == : && ${#words[@]} -gt 0 ]]; then words[-1]+=:; glue=1\n"
+        "                elif [[ $glue ]]; then words[-1]+=$each; glue=\n"
+        "                elif [[ $each != = ]]; then words+=(\"$each\")\n"
+        "                fi\n"
+        "        done\n"
+        "        [[ ${COMP_WORDS[COMP_CWORD]} == = ]] && words+=('')\n"
+        "        word=${words[-1]}\n"
+        "        answers=$(hutch __complete -- \"${words[@]}\" 2>/dev/null)\n"
         "        COMPREPLY=()\n"
         "        case $answers in\n"
         "        '') ;;\n"
         "        :files) mapfile -t COMPREPLY < <(compgen -f -- \"$word\"); compopt -o filenames ;;\n"
+        "        :files*)\n"
+        "                mapfile -t COMPREPLY < <(compgen -f -- \"$word\"; tail -n +2 <<<\"$answers\" | cut -f1)\n"
+        "                compopt -o filenames -o nospace ;;\n"
         "        :programs) mapfile -t COMPREPLY < <(compgen -c -- \"$word\") ;;\n"
         "        *) mapfile -t COMPREPLY < <(cut -f1 <<<\"$answers\") ;;\n"
         "        esac\n"
@@ -43,28 +55,34 @@ static const char zsh_script[] =
         "#compdef hutch\n"
         "_hutch() {\n"
         "        local -a answers=(\"${(@f)$(hutch __complete -- \"${(@)words[2,CURRENT]}\" 2>/dev/null)}\")\n"
-        "        case $answers[1] in\n"
-        "        :files) _files ;;\n"
-        "        :programs) _command_names ;;\n"
-        "        ?*) answers=(\"${(@)answers//:/\\\\:}\"); answers=(\"${(@)answers/$'\\t'/:}\"); "
-        "_describe hutch answers ;;\n"
+        "        local first=$answers[1]\n"
+        "        [[ $words[CURRENT] == --*=* ]] && compset -P 1 '*='\n"
+        "        case $first in\n"
+        "        :files) _files; shift answers ;;\n"
+        "        :programs) _command_names; return ;;\n"
         "        esac\n"
+        "        [[ -n $answers[1] ]] || return\n"
+        "        answers=(\"${(@)answers//:/\\\\:}\"); answers=(\"${(@)answers/$'\\t'/:}\")\n"
+        "        if [[ $first == :files ]]; then _describe hutch answers -S ''; else _describe hutch answers; fi\n"
         "}\n"
         "compdef _hutch hutch\n";
 
-static const char fish_script[] = "function __hutch_complete\n"
-                                  "    set -l words (commandline -opc) (commandline -ct)\n"
-                                  "    set -l answers (hutch __complete -- $words[2..-1] 2>/dev/null)\n"
-                                  "    switch \"$answers[1]\"\n"
-                                  "        case :files\n"
-                                  "            __fish_complete_path (commandline -ct)\n"
-                                  "        case :programs\n"
-                                  "            __fish_complete_command\n"
-                                  "        case '*'\n"
-                                  "            printf '%s\\n' $answers\n"
-                                  "    end\n"
-                                  "end\n"
-                                  "complete -c hutch -f -a '(__hutch_complete)'\n";
+static const char fish_script[] =
+        "function __hutch_complete\n"
+        "    set -l words (commandline -opc) (commandline -ct)\n"
+        "    set -l option (string match -r -- '^--[^=]*=' (commandline -ct))\n"
+        "    set -l answers (hutch __complete -- $words[2..-1] 2>/dev/null)\n"
+        "    switch \"$answers[1]\"\n"
+        "        case :files\n"
+        "            set -e answers[1]\n"
+        "            set -a answers (__fish_complete_path (string replace -- \"$option\" '' (commandline -ct)))\n"
+        "        case :programs\n"
+        "            __fish_complete_command\n"
+        "            return\n"
+        "    end\n"
+        "    printf '%s\\n' \"$option\"$answers\n"
+        "end\n"
+        "complete -c hutch -f -a '(__hutch_complete)'\n";
 
 int command_completion(const Arguments *arguments) {
         static const struct {
@@ -92,6 +110,15 @@ static int offer_sandbox(const HutchSandbox *sandbox, void *user) {
         return 0;
 }
 
+/* Where its files begin, as `hutch cp` is told. */
+static int offer_place(const HutchSandbox *sandbox, void *user) {
+        _cleanup_(string_builder_clear) StringBuilder place = {};
+
+        string_builder_appendf(&place, "%s:", sandbox->id);
+        offer(place.text, user, hutch_sandbox_state_name(sandbox->state));
+        return 0;
+}
+
 static int offer_exec(const HutchExec *exec, void *user) {
         offer(exec->id, user, hutch_exec_state_name(exec->state));
         return 0;
@@ -114,8 +141,9 @@ static void offer_live(Completes kind, const Arguments *arguments, const char *t
 
         if (connection_open_running(arguments, DAEMON_TIMEOUT, &client, NULL) < 0)
                 return;
-        if (kind == COMPLETES_SANDBOXES)
-                (void) hutch_sandbox_list(client, NULL, 0, offer_sandbox, (void *) typed, NULL);
+        if (kind == COMPLETES_SANDBOXES || kind == COMPLETES_PLACES)
+                (void) hutch_sandbox_list(client, NULL, 0, kind == COMPLETES_PLACES ? offer_place : offer_sandbox,
+                                          (void *) typed, NULL);
         else if (kind == COMPLETES_EXECS && arguments->n_operands > 0)
                 (void) hutch_exec_list(client, arguments->operands[0], 0, offer_exec, (void *) typed, NULL);
         else if (kind == COMPLETES_PROFILES)
@@ -164,6 +192,13 @@ static void offer_kind(Completes kind, const Arguments *arguments, const char *t
         case COMPLETES_CONTEXTS:
                 contexts_offer(offer, typed);
                 break;
+        case COMPLETES_PLACES:
+                /* What is inside a sandbox is not looked at. */
+                if (strcspn(typed, ":") < strcspn(typed, "/"))
+                        break;
+                (void) puts(":files");
+                offer_live(kind, arguments, typed);
+                break;
         case COMPLETES_SANDBOXES:
         case COMPLETES_EXECS:
         case COMPLETES_PROFILES:
@@ -195,9 +230,26 @@ static const Option *awaits_value(const OptionGroups groups, const char *before)
         return NULL;
 }
 
-/* @words are those of @command after its name, the last one being typed. */
-static void complete_in(const Command *command, char *words[], size_t n) {
-        _cleanup_(arguments_clear) Arguments arguments = { .command = command->name };
+static void offer_values(const Option *option, const Arguments *arguments, const char *typed) {
+        if (strchr(option->value, '|'))
+                offer_choices(option->value, typed);
+        else
+                offer_kind(option->completes, arguments, typed);
+}
+
+/* What @typed can be that begins with "-": an option, or the value of one, as in "--option=value". */
+static void offer_options_or_values(const OptionGroups groups, const Arguments *arguments, const char *typed) {
+        _cleanup_free_ char *name = xstrndup(typed, strcspn(typed, "="));
+        const Option *option = typed[strlen(name)] ? awaits_value(groups, name) : NULL;
+
+        if (option)
+                offer_values(option, arguments, typed + strlen(name) + 1);
+        else
+                offer_options(groups, typed);
+}
+
+/* @words are those of @command after its name, the last one being typed; @arguments has the options before it. */
+static void complete_in(const Command *command, char *words[], size_t n, Arguments *arguments) {
         const char *typed = words[n - 1];
         const Option *option = n > 1 ? awaits_value(command->options, words[n - 2]) : NULL;
         size_t leading = command->runs_program ? command->leading : EVERYWHERE;
@@ -205,42 +257,62 @@ static void complete_in(const Command *command, char *words[], size_t n) {
 
         /* The last word, and an option that waits for it, are not read. */
         words[n - 1 - (option != NULL)] = NULL;
-        if (options_parse(command->options, words, leading, &arguments, NULL) < 0)
+        if (options_parse(command->options, words, leading, arguments, NULL) < 0)
                 return;
         for (size_t i = 0; words[i]; i++)
                 past_options = past_options || str_equal(words[i], "--");
-        past_options = past_options || (command->runs_program && arguments.n_operands > command->leading);
+        past_options = past_options || (command->runs_program && arguments->n_operands > command->leading);
 
-        if (option && strchr(option->value, '|'))
-                offer_choices(option->value, typed);
-        else if (option)
-                offer_kind(option->completes, &arguments, typed);
+        if (option)
+                offer_values(option, arguments, typed);
         else if (typed[0] == '-' && !past_options)
-                offer_options(command->options, typed);
-        else if (arguments.n_operands < command->max_operands) {
-                if (arguments.n_operands == 0)
+                offer_options_or_values(command->options, arguments, typed);
+        else if (arguments->n_operands < command->max_operands) {
+                if (arguments->n_operands == 0)
                         offer_commands(command->name, typed);
-                offer_kind(command->completes[arguments.n_operands > 0], &arguments, typed);
+                offer_kind(command->completes[arguments->n_operands > 0], arguments, typed);
         }
 }
 
+/* Reads the options before the command. Returns how many words they are; @n when the last one is the value of one. */
+static size_t take_global_options(char *words[], size_t n, Arguments *arguments) {
+        const OptionGroups groups = { global_options };
+        size_t taken = 0;
+
+        while (taken + 1 < n && words[taken][0] == '-') {
+                const Option *option = awaits_value(groups, words[taken]);
+
+                if (option && taken + 2 == n) {
+                        offer_values(option, arguments, words[n - 1]);
+                        return n;
+                }
+                if (options_parse(groups, (char *[]){ words[taken], option ? words[taken + 1] : NULL, NULL }, 0,
+                                  arguments, NULL) < 0)
+                        return n;
+                taken += option ? 2 : 1;
+        }
+        return taken;
+}
+
 int command_complete(const Arguments *arguments) {
-        char **words = arguments->operands;
-        size_t n = arguments->n_operands, named;
+        _cleanup_(arguments_clear) Arguments given = { .command = "" };
+        size_t taken = take_global_options(arguments->operands, arguments->n_operands, &given), named;
+        char **words = arguments->operands + taken;
+        size_t n = arguments->n_operands - taken;
         const Command *command;
         char *typed;
 
         if (n == 0)
-                return EXIT_USAGE;
+                return arguments->n_operands > 0 ? EXIT_SUCCESS : EXIT_USAGE;
 
         /* The word under the cursor names no command yet. */
         typed = TAKE_PTR(words[n - 1]);
         command = command_find(words, &named);
         words[n - 1] = typed;
         if (command)
-                complete_in(command, words + named, n - named);
+                complete_in(command, words + named, n - named, &given);
         else if (n == 1 && typed[0] == '-')
-                offer_options((OptionGroups){ global_options }, typed);
+                offer_options_or_values((OptionGroups){ global_options }, &given, typed);
         else if (n == 1)
                 offer_commands("", typed);
         return EXIT_SUCCESS;

@@ -22,6 +22,7 @@
 typedef enum Completes {
         COMPLETES_NOTHING,
         COMPLETES_FILES,
+        COMPLETES_PLACES, /* files, and sandboxes as ID: */
         COMPLETES_PROGRAMS,
         COMPLETES_COMMANDS, /* of hutch */
         COMPLETES_SANDBOXES,

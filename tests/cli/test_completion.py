@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the shells complete."""
 
+import select
 import shutil
 import signal
 import subprocess
 import time
 
 import pytest
-from commandline import Hutch
+from commandline import LIMIT, Hutch, Terminal
 from host import PATIENCE
 
 
@@ -29,7 +30,10 @@ def test_options_and_their_values(hutch):
     assert complete(hutch, "list", "-o", "") == complete(hutch, "list", "--output", "") == ["table", "json", "yaml"]
     assert complete(hutch, "list", "--state", "ST") == ["STOPPING", "STOPPED"]
     assert complete(hutch, "run", "--env-file", "x") == [":files"]
+    assert complete(hutch, "list", "--output=j") == ["json"]
     assert complete(hutch, "--so") == ["--socket"]
+    assert complete(hutch, "--socket", "x") == complete(hutch, "--socket=x") == [":files"]
+    assert complete(hutch, "--socket", "x", "--ca=y", "unp") == ["unpause"]
     assert complete(hutch, "completion", "") == ["bash", "zsh", "fish"]
     assert "strict" in complete(hutch, "run", "--profile", "s")
 
@@ -90,8 +94,104 @@ def test_bash_completes(hutch, sandbox, tmp_path):
     assert bash_completes(hutch, "list", "--output", "=", "j") == ["json"]
     (tmp_path / "a file").write_text("")
     assert bash_completes(hutch, "run", "--file", str(tmp_path / "a")) == f"{tmp_path}/a file".split()
+    assert bash_completes(hutch, "cp", sandbox[:8]) == [f"{sandbox}:"]
+    assert bash_completes(hutch, "cp", str(tmp_path / "a")) == f"{tmp_path}/a file".split()
+    assert bash_completes(hutch, "cp", sandbox, ":", str(tmp_path / "a")) == []
     assert "true" in bash_completes(hutch, "run", "tru")
     assert bash_completes(hutch, "zzz", "") == []
+
+
+def fish_completes(hutch: Hutch, home, line: str) -> list[str]:
+    script = "hutch completion fish | source; complete -C $argv[1]"
+    ended = subprocess.run(
+        ["fish", "--no-config", "-c", script, line],
+        env=hutch.env | {"PATH": f"{hutch.program.parent}:{hutch.env['PATH']}", "HOME": str(home)},
+        cwd=home,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ended.stderr == ""
+    return [answer.split("\t")[0] for answer in ended.stdout.split("\n") if answer]
+
+
+def test_fish_completes(hutch, sandbox, tmp_path):
+    (tmp_path / "a file").write_text("")
+    for line, answers in {
+        "hutch unp": ["unpause"],
+        f"hutch get {sandbox[:8]}": [sandbox],
+        f"hutch --socket {hutch.env['HUTCH_SOCKET']} get {sandbox[:8]}": [sandbox],
+        "hutch run --mem": ["--memory"],
+        "hutch list -o ": ["json", "table", "yaml"],
+        "hutch list --output=j": ["--output=json"],
+        "hutch list --state ST": ["STOPPED", "STOPPING"],
+        "hutch run --file a": ["a file"],
+        "hutch run --file=a": ["--file=a file"],
+        "hutch cp a": ["a file"],
+        f"hutch cp {sandbox[:8]}": [f"{sandbox}:"],
+        f"hutch cp {sandbox}:a": [],
+        "hutch get zzz": [],
+    }.items():
+        assert fish_completes(hutch, tmp_path, line) == answers, line
+    assert "true" in fish_completes(hutch, tmp_path, "hutch run tru")
+
+
+ZSH_SET_UP = """
+    PS1= PATH={program}:$PATH; cd {home}
+    autoload -Uz compinit && compinit -D
+    eval "$(hutch completion zsh)"
+    show() {{ print -rn -- "$BUFFER" >shown.new; mv shown.new shown; BUFFER= }}
+    zle -N show; bindkey '^X' show; bindkey '^I' complete-word
+    touch ready
+"""
+
+
+class Zsh:
+    """A shell on a terminal of its own, where somebody types and looks what became of it."""
+
+    def __init__(self, hutch: Hutch, home):
+        self.shown = home / "shown"
+        self.terminal = Terminal(["zsh", "-f", "-i"], hutch.env | {"HOME": str(home)}, 24, 200)
+        (home / "set-up").write_text(ZSH_SET_UP.format(program=hutch.program.parent, home=home))
+        self.terminal.type(f". {home}/set-up\n")
+        wait_for((home / "ready").exists, self.terminal)
+
+    def completes(self, line: str) -> str:
+        self.terminal.type(f"{line}\t\x18")
+        wait_for(self.shown.exists, self.terminal)
+        text = self.shown.read_text()
+        self.shown.unlink()
+        return text
+
+
+def wait_for(what, terminal: Terminal) -> None:
+    end = time.monotonic() + LIMIT
+    while not what():
+        assert time.monotonic() < end, terminal.seen
+        if select.select([terminal.fd], [], [], 0.02)[0]:
+            terminal.read()
+
+
+def test_zsh_completes(hutch, sandbox, tmp_path):
+    zsh = Zsh(hutch, tmp_path)
+    (tmp_path / "a file").write_text("")
+    with zsh.terminal:
+        for line, completed in {
+            "hutch unp": "hutch unpause ",
+            f"hutch get {sandbox[:8]}": f"hutch get {sandbox} ",
+            f"hutch --socket {hutch.env['HUTCH_SOCKET']} get {sandbox[:8]}": None,
+            "hutch run --mem": "hutch run --memory ",
+            "hutch list -o j": "hutch list -o json ",
+            "hutch list --output=j": "hutch list --output=json ",
+            "hutch list --state REA": "hutch list --state READY ",
+            "hutch run --file a": "hutch run --file a\\ file ",
+            "hutch run --file=a": "hutch run --file=a\\ file ",
+            "hutch cp a": "hutch cp a\\ file ",
+            f"hutch cp {sandbox[:8]}": f"hutch cp {sandbox}:",
+            "hutch get zzz": "hutch get zzz",
+        }.items():
+            told = zsh.completes(line)
+            assert told == (completed or f"{line[:-8]}{sandbox} "), line
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
