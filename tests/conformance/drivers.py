@@ -9,10 +9,12 @@ import tempfile
 import threading
 from pathlib import Path
 
+from host import PATIENCE
+
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("HUTCH_BUILD", ROOT / "build/gcc")).resolve()
-LIMIT = 60  # seconds that a command may take; each has a deadline of its own
-BUILD_LIMIT = 300  # the first command of a driver that is built when it starts
+LIMIT = 60 * PATIENCE  # seconds that a command may take; each has a deadline of its own
+BUILD_LIMIT = 300 * PATIENCE  # the first command of a driver that is built when it starts
 
 # How each language's driver is started, from the root of the tree. The first is who the others are compared with.
 DRIVERS = {

@@ -19,17 +19,21 @@ such a moment, once, or as often as it says:
          refuse    close a connection at once
          double    send the same request once more, on a connection of its own; its answer is thrown away
          finish    end the stream as if all was well, behind the whole frame
+         hold      wait until the case releases it
 
-The number of `times` is 1. Header blocks are written anew, so what is thrown away confuses nobody's tables."""
+The number of `times` is 1; 0 is as often as it comes, or never. Header blocks are written anew, so what is thrown away confuses nobody's tables."""
 
+import fcntl
 import socket
 import struct
+import termios
 import threading
 import time
 from pathlib import Path
 
 import hpack
 from google.protobuf.message_factory import GetMessageClass
+from host import PATIENCE
 from values import SERVICES
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -38,7 +42,8 @@ END_STREAM, END_HEADERS, PADDED, PRIORITY = 1, 4, 8, 0x20
 NO_ERROR, REFUSED_STREAM, CANCEL = 0, 7, 8
 CODES = {"REFUSED_STREAM": REFUSED_STREAM, "CANCEL": CANCEL, "INTERNAL_ERROR": 2, "ENHANCE_YOUR_CALM": 11}
 MAX_TABLE = 1 << 20  # of a header table, which its reader may have announced
-LIMIT = 60  # seconds
+LIMIT = 60 * PATIENCE  # seconds
+KEPT = 1 << 20  # bytes of a stream, at least
 
 
 def frame(kind: int, flags: int, stream: int, body: bytes = b"") -> bytes:
@@ -51,10 +56,25 @@ def read_timeout(text: str) -> int:
     return int(int(text[:-1]) * units[text[-1]])
 
 
+def wait_until_read(sock: socket.socket) -> None:
+    """Until who is at the other end of a Unix socket has read all that was sent."""
+    end = time.monotonic() + LIMIT
+    while struct.unpack("i", fcntl.ioctl(sock, termios.TIOCOUTQ, b"\0" * 4))[0] and time.monotonic() < end:
+        time.sleep(0.005)
+
+
 def is_streaming(method: str) -> bool:
     """Whether its clients send several messages."""
     service, name = method.split("/")
     return service in SERVICES and SERVICES[service].methods_by_name[name].client_streaming
+
+
+def count_messages(data: bytes) -> int:
+    """How many whole messages there are in what came of a stream."""
+    count, end = 0, 5
+    while end <= len(data) and (end := end + int.from_bytes(data[end - 4 : end], "big")) <= len(data):
+        count, end = count + 1, end + 5
+    return count
 
 
 def read_request_id(method: str, sent: bytes) -> str:
@@ -76,8 +96,9 @@ class Stream:
 
     def __init__(self, method: str):
         self.method = method
-        self.sent = bytearray()  # of its request
+        self.sent = bytearray()  # the first of its request
         self.n_answered = 0  # bytes of its answer
+        self.answer = bytearray()  # the first of it
         self.has_answer = False
         self.is_dead = False  # nothing of it is passed on any more
         self.has_reached = False  # the daemon
@@ -163,12 +184,14 @@ class Connection:
         self.is_greeted.wait(LIMIT)
         if fault["do"] == "delay":
             time.sleep(fault["ms"] / 1000)
+        elif fault["do"] == "hold":
+            self.proxy.hold()
         elif fault["do"] == "double":
             self.proxy.double(stream)
         elif fault["do"] == "goaway":
             last = struct.pack(">II", max(number - 2, 0), NO_ERROR)
             self.pass_on(self.down, frame(GOAWAY, 0, 0, last))
-            time.sleep(0.05)  # what comes with the end of the connection need not be read
+            wait_until_read(self.client)  # what comes with the end of the connection need not be
             raise Cut
         elif fault["do"] in ("reset", "finish"):
             stream.is_dead = True
@@ -188,17 +211,19 @@ class Connection:
         if fault:
             self.harm(number, stream, fault)
 
-    def pass_part(self, side: Side, at: str, number: int, seen: int, body: bytes) -> None:
-        """Passes DATA on, but for what a fault keeps back. @seen bytes came before."""
+    def pass_part(self, side: Side, at: str, number: int, seen: int, body: bytes) -> bytes:
+        """Where a fault waits for this DATA, passes on what comes before it. @seen bytes came earlier. Returns what is
+        left to be passed on."""
         stream = self.streams[number]
         fault = self.proxy.take_fault(at, stream.method, seen + len(body))
         if not fault:
-            return
+            return body
         part = body if fault["do"] == "finish" else body[: max(fault.get("bytes", 1) - seen, 0)]
         if part:
             self.pass_on(side, frame(DATA, 0, number, part))
-        time.sleep(0.05)  # the part is to be read before the end
+            wait_until_read(side.target)  # before the end
         self.harm(number, stream, fault)
+        return body[len(part) :]
 
     # ---- From the client ----
 
@@ -231,13 +256,13 @@ class Connection:
         stream = self.streams[number]
         if stream.is_dead:
             return
-        self.pass_part(self.up, "upload", number, len(stream.sent), body)
-        if len(stream.sent) < 1 << 20:
+        rest = self.pass_part(self.up, "upload", number, len(stream.sent), body)
+        if len(stream.sent) < KEPT:
             stream.sent += body
         is_sent = bool(stream.sent) if is_streaming(stream.method) else bool(flags & END_STREAM)
         fault = self.proxy.take_fault("sent", stream.method) if is_sent else None
         stream.is_dead = fault is not None and fault["do"] in ("cut", "reset")  # no answer is to come before that
-        self.pass_on(self.up, frame(DATA, flags, number, body))
+        self.pass_on(self.up, frame(DATA, flags, number, rest))
         if fault:
             self.harm(number, stream, fault)
 
@@ -256,8 +281,10 @@ class Connection:
                     self.client.sendall(self.down.block(fields, flags, number))
             return
         if kind == DATA and not stream.is_dead:
-            self.pass_part(self.down, "message", number, stream.n_answered, body)
-            stream.n_answered += len(body)
+            n_answered, stream.n_answered = stream.n_answered, stream.n_answered + len(body)
+            if n_answered < KEPT:
+                stream.answer += body
+            body = self.pass_part(self.down, "message", number, n_answered, body)
         if stream is None or not stream.is_dead:
             self.pass_on(self.down, frame(kind, flags, number, body))
         self.is_greeted.set()
@@ -271,6 +298,8 @@ class Proxy:
         self.faults: list[dict] = []
         self.begun: list[Stream] = []  # all calls
         self.n_connections = 0
+        self.n_held = 0
+        self.released = threading.Event()
         self.lock = threading.Lock()
         self.open: list[Connection] = []
         if tcp:
@@ -310,11 +339,20 @@ class Proxy:
             for fault in self.faults:
                 if fault["at"] != at or fault.get("method", method) != method or n_bytes < fault.get("bytes", 0):
                     continue
-                fault["times"] = fault.get("times", 1) - 1
-                if fault["times"] == 0:
-                    self.faults.remove(fault)
+                if fault.get("times", 1) != 0:
+                    fault["times"] = fault.get("times", 1) - 1
+                    if fault["times"] == 0:
+                        self.faults.remove(fault)
                 return fault
         return None
+
+    def outstanding(self) -> list[dict]:
+        """The faults that were to happen, and did not."""
+        return [fault for fault in self.faults if fault.get("times", 1) != 0]
+
+    def hold(self) -> None:
+        self.n_held += 1
+        self.released.wait(LIMIT)
 
     # ---- What was seen ----
 
@@ -329,6 +367,10 @@ class Proxy:
     def messages(self, method: str) -> int:
         """How many of these calls came with anything of a message."""
         return sum(bool(stream.sent) for stream in self.calls(method))
+
+    def answers(self, method: str) -> int:
+        """How many whole messages the daemon has answered them with, as far as they are kept."""
+        return sum(count_messages(bytes(stream.answer)) for stream in self.calls(method))
 
     def request_ids(self, method: str) -> int:
         """How many different request ids they had; one that is empty counts for none."""
@@ -367,3 +409,4 @@ class Proxy:
         self.thread.join(LIMIT)
         for connection in self.open:
             connection.close()
+        self.released.set()

@@ -11,6 +11,7 @@ proxy of its own (proxy.py), but for those of steps with "direct". A step is one
     {"join": NAME, "ok" or "error", "save"?}        waits for one that was begun in the background
     {"cancel": NAME}                                cancels it
     {"fault": {…}}                                  arms the proxy
+    {"release": true}                               lets what it holds go on
     {"seen": {"requests": {METHOD: EXPECTATION}, "connections": EXPECTATION, …}}    what the proxy has seen so far
     {"repeat": N, "steps": […]}                     with the variable $i from 1 on
 
@@ -196,7 +197,7 @@ class Run:
             try:
                 self.do_steps(self.case["steps"])
                 assert not self.begun, f"nobody has waited for {', '.join(self.begun)}"
-                assert not self.proxy or not self.proxy.faults, f"did not happen: {self.proxy.faults}"
+                assert not self.proxy or not self.proxy.outstanding(), f"did not happen: {self.proxy.outstanding()}"
             finally:
                 if self.proxy:
                     if self.case["proxy"] == "unix":
@@ -221,6 +222,8 @@ class Run:
                 self.do_steps(step["steps"])
         elif "fault" in step:
             self.proxy.arm(self.fill(step["fault"]))
+        elif "release" in step:
+            self.proxy.released.set()
         elif "seen" in step:
             eventually(lambda: [self.look(*item) for item in step["seen"].items()], step.get("eventually", False))
         elif "cancel" in step:
@@ -234,8 +237,8 @@ class Run:
 
     def look(self, name: str, expected: dict) -> None:
         """Compares what the proxy has seen."""
-        if name == "connections":
-            check(expected, self.proxy.n_connections, name)
+        if name in ("connections", "held"):
+            check(expected, getattr(self.proxy, f"n_{name}"), name)
             return
         for method, value in expected.items():
             check(value, getattr(self.proxy, name)(method), f"{name} of {method}")
