@@ -191,7 +191,7 @@ func TestAStreamIsClosedWhileItIsRead(t *testing.T) {
 
 func TestAOneShotThatIsLeftBeforeItsSandboxIsThereIsRemoved(t *testing.T) {
 	daemon := &fakeDaemon{create: func(ctx context.Context) { <-ctx.Done() }}
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	_, err := daemon.connected(t).Run(ctx, []string{"true"})
 	expectReason(t, err, "DEADLINE_EXCEEDED")

@@ -112,8 +112,9 @@ func TestNoPauseOutlastsTheDeadline(t *testing.T) {
 	daemon := &fakeDaemon{failures: 100}
 	client := daemon.connected(t)
 	clock := withFakeClock(client)
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
-	defer cancel()
+	ctx := testContext(t)
+	deadline, _ := ctx.Deadline()
+	clock.start = deadline.Add(-3 * time.Second)
 	expectReason(t, client.Ping(ctx), "DAEMON_UNREACHABLE")
 	if len(clock.pauses) != 3 { // 0, 0.5 s and 1 s: another of 2 s would be too late
 		t.Errorf("the pauses were %v", clock.pauses)
@@ -149,14 +150,16 @@ func TestACallGivesUpAtItsDeadline(t *testing.T) {
 		return nil
 	}}
 	client := daemon.connected(t)
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	_, err := client.Sandbox("demo").Exec("exec").Output(ctx)
 	expectReason(t, err, "DEADLINE_EXCEEDED")
 	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, ErrDeadlineExceeded) {
 		t.Errorf("it is %v", err)
 	}
-	<-hanging
+	if daemon.count("ReadExecOutput") > 0 { // a slow host may not have got so far
+		<-hanging
+	}
 }
 
 func TestAMessageThatIsTooLargeIsNotSent(t *testing.T) {

@@ -49,7 +49,7 @@ func TestACallIsASpanBelowTheCallers(t *testing.T) {
 
 	exporter := tracetest.NewInMemoryExporter()
 	provider := sdk.NewTracerProvider(sdk.WithSyncer(exporter))
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
 	defer cancel()
 	ctx, parent := provider.Tracer("test").Start(ctx, "parent")
 	client, err := hutch.Connect(ctx, hutch.WithAddress("unix:"+socket), hutch.WithTracer(hutchotel.NewTracer(provider)))

@@ -12,6 +12,7 @@ import sysconfig
 from pathlib import Path
 
 import pytest
+from host import PATIENCE
 from make_sync import sync_source
 
 import hutch
@@ -30,7 +31,7 @@ def run(*command: object, **environ: str) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=50,
+        timeout=50 * PATIENCE,
         check=False,
     )
     assert ended.returncode == 0, ended.stdout

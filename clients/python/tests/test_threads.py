@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from host import PATIENCE
 
 from hutch import Cancelled, Client
 from hutch.v1 import sandbox_pb2, state_pb2
@@ -21,9 +22,9 @@ import hutch
 from hutch.v1 import sandbox_pb2
 
 spec = sandbox_pb2.SandboxSpec(labels={"set": "SET"})
-spec.idle_ttl.seconds = 1
+spec.idle_ttl.seconds = 5
 with hutch.Client("ADDRESS") as client:
-    print(client.run(["sleep", "100"], spec, timeout=2, kill_grace=0).exit_code)
+    print(client.run(["sleep", "100"], spec, timeout=5, kill_grace=0).exit_code)
 """
 
 
@@ -55,7 +56,7 @@ def test_closing_a_client_while_others_read_is_safe(address):
         time.sleep(0.3)
         client.close()
         for thread in threads:
-            thread.join(20)
+            thread.join(20 * PATIENCE)
         assert len(ended) == len(threads)
 
 
@@ -68,4 +69,4 @@ def test_the_one_shot_of_a_client_that_is_killed_is_removed(address, unique):
         process.send_signal(signal.SIGKILL)
         process.wait()
         assert found[0].info.spec.idle_action == sandbox_pb2.IDLE_ACTION_DELETE
-        found[0].wait("DELETED", timeout=50)
+        found[0].wait("DELETED", timeout=50 * PATIENCE)

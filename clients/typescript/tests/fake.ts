@@ -78,15 +78,15 @@ export function failing(code: keyof typeof status, metadata?: Metadata): object 
 /** A clock that does not wait, and counts. */
 export class FakeClock implements Clock {
   readonly pauses: number[] = [];
-  private skipped = 0;
+  private time = Date.now();
 
   now(): number {
-    return Date.now() + this.skipped;
+    return this.time;
   }
 
   async sleep(ms: number): Promise<void> {
     this.pauses.push(ms);
-    this.skipped += ms;
+    this.time += ms;
   }
 
   random(): number {

