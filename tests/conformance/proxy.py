@@ -21,7 +21,8 @@ such a moment, once, or as often as it says:
          finish    end the stream as if all was well, behind the whole frame
          hold      wait until the case releases it
 
-The number of `times` is 1; 0 is as often as it comes, or never. Header blocks are written anew, so what is thrown away confuses nobody's tables."""
+The number of `times` is 1; 0 is as often as it comes, or never. Header blocks are written anew, so what is thrown away
+confuses nobody's tables."""
 
 import fcntl
 import socket
