@@ -66,6 +66,11 @@ def exec_of(client: Client, sandbox_id: str):
     return found
 
 
+def tell(daemon, sandbox_id: str) -> None:
+    """Ends UNTIL_TOLD. Not by an exec, which the end of the sandbox might meet."""
+    (daemon.sandbox_folder(sandbox_id) / "fs/workspace/told").touch()
+
+
 def assert_gone(daemon, *sandbox_ids: str) -> None:
     for one in sandbox_ids:
         daemon.wait(one, "DELETED")
@@ -312,7 +317,8 @@ def test_a_repeated_request_never_runs_twice(daemon):
     with refused("REQUEST_ID_REUSED"):
         OneShot(daemon, "true", request_id="one:2")
     first.call.cancel()  # the other one holds it
-    daemon.shell(first.sandbox_id, "touch told")
+    assert state_name(daemon.get(first.sandbox_id)) == "READY"
+    tell(daemon, first.sandbox_id)
     assert (again.sandbox_id, again.finish().exit_code) == (first.sandbox_id, 5)
     assert again.output.stdout == b"up\n"
     assert_gone(daemon, first.sandbox_id)
@@ -330,8 +336,8 @@ def test_after_a_restart_it_is_found_again_or_removed(own_daemon, kill):
     asked = OneShot(daemon, "sh", "-c", script, request_id="one:1").until(b"up\n")
     daemon.restart(kill=kill)
     again = OneShot(daemon, "sh", "-c", script, request_id="one:1")
-    for one in (left, asked):
-        daemon.shell(one.sandbox_id, "touch told")
+    tell(daemon, left.sandbox_id)
+    tell(daemon, asked.sandbox_id)
     again.finish()
     assert (again.sandbox_id, again.output.stdout, again.exit.exit_code) == (asked.sandbox_id, b"up\non\n", 0)
     assert_gone(daemon, asked.sandbox_id, left.sandbox_id)

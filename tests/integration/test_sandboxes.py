@@ -114,10 +114,10 @@ def test_a_paused_sandbox_stands_still_and_goes_on(daemon, sandbox):
 
     def stands_still() -> bool:
         before = count()
-        time.sleep(0.3)
+        time.sleep(1)
         return count() == before
 
-    wait_until(stands_still)  # what was written already may still be counted
+    wait_until(stands_still, 5 * PATIENCE)  # what was written already may still be counted
     before = count()
     assert state_name(daemon.get_exec(sandbox, exec_id)) == "RUNNING"
     daemon.unpause(sandbox)
