@@ -107,12 +107,22 @@ const char *disk_rule_find_limit(const DiskRule *rule, DiskUsage usage) {
         return is_above(rule->limit.inodes, usage.inodes) ? "disk_inodes" : NULL;
 }
 
+void disk_rule_take_hit(DiskRule *rule, DiskUsage counted) {
+        rule->found = disk_rule_find_limit(rule, counted);
+}
+
+void disk_rule_forget_hit(DiskRule *rule) {
+        rule->found = NULL;
+}
+
 const char *disk_rule_limit_exceeded(const DiskRule *rule, DiskUsage host) {
         DiskUsage left = {
                 .bytes = minus(rule->measured.bytes, minus(rule->host.bytes, host.bytes)),
                 .inodes = minus(rule->measured.inodes, minus(rule->host.inodes, host.inodes)),
         };
 
+        if (rule->found)
+                return rule->found;
         return rule->is_over ? disk_rule_find_limit(rule, left) : NULL;
 }
 
@@ -128,6 +138,7 @@ bool disk_rule_take(DiskRule *rule, DiskUsage measured, DiskUsage host, uint64_t
         rule->is_over = is_over;
         rule->is_settling = is_hit;
         rule->is_known = true;
+        rule->found = NULL;
         rule->measured = measured;
         rule->host = rule->least = host;
         rule->measured_at = end;

@@ -28,7 +28,8 @@ typedef struct DiskRule {
         DiskUsage bar;         /* while it is over: the least it had; a step more than this is a hit */
         bool is_known;         /* it was measured, or is new */
         bool is_over;
-        bool is_settling; /* it was hit, and is measured next to know what from */
+        bool is_settling;  /* it was hit, and is measured next to know what from */
+        const char *found; /* the limit that it is above by what was counted so far; NULL: not known yet */
         uint64_t measured_at, took;
 } DiskRule;
 
@@ -43,6 +44,12 @@ bool disk_rule_is_worth_it(const DiskRule *rule, DiskUsage host, uint64_t now) _
 
 /* What a sandbox can have without a hit. */
 DiskUsage disk_rule_enough(const DiskRule *rule) __attribute__((nonnull));
+
+/* Takes what was counted so far, and is enough for a hit: the rest may take a while. */
+void disk_rule_take_hit(DiskRule *rule, DiskUsage counted) __attribute__((nonnull));
+
+/* Nothing more comes of what is measured. */
+void disk_rule_forget_hit(DiskRule *rule) __attribute__((nonnull));
 
 /* The limit that it is over, as the contract calls it; NULL: none, as far as @host tells. */
 const char *disk_rule_limit_exceeded(const DiskRule *rule, DiskUsage host) __attribute__((nonnull));

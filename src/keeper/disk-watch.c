@@ -177,6 +177,7 @@ static void take_report(DiskWatch *watch, const Report *report) {
         DiskUsage usage = report->usage;
 
         if (!report->is_last) {
+                disk_rule_take_hit(&watch->rule, usage);
                 tell_hit(watch, usage);
                 return;
         }
@@ -211,9 +212,11 @@ static void on_report(void *user) {
 
         while (waitpid(watch->measurer, NULL, __WALL) < 0 && errno == EINTR)
                 ;
-        if (!watch->is_measured)
+        if (!watch->is_measured) {
                 log_warning("the sandbox's files were not measured",
                             LOG_STR("sandbox", watch->sandbox->config->sandbox_id));
+                disk_rule_forget_hit(&watch->rule);
+        }
         end_measuring(watch);
 }
 

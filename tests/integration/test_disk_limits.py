@@ -29,6 +29,11 @@ with open(sys.argv[1], "wb", buffering=0) as file:
         time.sleep(0.005)
 time.sleep(1000)
 """
+FAR_TOO_MUCH = """
+import os, time
+os.posix_fallocate(os.open("big", os.O_CREAT | os.O_WRONLY, 0o600), 0, 512 << 20)
+time.sleep(1000)
+"""
 MANY_FILES = """
 import os, sys, time
 os.makedirs(sys.argv[1] + "/many")
@@ -86,9 +91,9 @@ def usage(daemon, sandbox):
 
 
 def python(daemon, sandbox, script, *arguments, **spec):
-    """Runs a hostile program to its end."""
+    """Runs a hostile program to its end. While others remove files of the disk, that may take a minute and more."""
     exec_id = daemon.start(sandbox, "python3", "-c", script, *arguments, **spec).id
-    return daemon.wait_exec(sandbox, exec_id)
+    return daemon.wait_exec(sandbox, exec_id, limit=2 * LIMIT)
 
 
 # ---- By measuring ----
@@ -216,7 +221,7 @@ def test_what_an_exec_left_running_is_ended_too(daemon, small):
 
 @pytest.mark.rules("PROF-008")
 def test_over_its_limit_a_sandbox_can_remove_and_not_write(daemon, small):
-    python(daemon, small, BIG_FILE, "/workspace/big")
+    python(daemon, small, FAR_TOO_MUCH)  # what others remove meanwhile is less
     big = daemon.sandbox_folder(small) / "fs/workspace/big"
     before = big.stat().st_size
     ran = daemon.run(small, "sh", "-c", "echo more > /workspace/more; head -c 1000000 /dev/zero >> /workspace/big; ls")

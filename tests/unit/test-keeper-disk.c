@@ -274,6 +274,24 @@ static void room_that_was_made_is_taken_for_the_sandbox_s(void **state) {
         assert_null(disk_rule_limit_exceeded(&rule, usage(0, 500)));
 }
 
+static void a_sandbox_is_over_before_all_of_it_was_counted(void **state) {
+        DiskRule rule = new_rule(64 * MIB, 1000);
+
+        (void) state;
+        disk_rule_take_hit(&rule, usage(65 * MIB, 10));
+        assert_string_equal(disk_rule_limit_exceeded(&rule, usage(500 * MIB, 1000)), "disk_bytes");
+        assert_true(take(&rule, 100 * MIB, 10, 1000 * MIB)); /* the same hit */
+        assert_string_equal(disk_rule_limit_exceeded(&rule, usage(1000 * MIB, 1000)), "disk_bytes");
+        assert_null(disk_rule_limit_exceeded(&rule, usage(500 * MIB, 1000)));
+
+        /* Who counts may not come to an end. */
+        rule = new_rule(64 * MIB, 1000);
+        disk_rule_take_hit(&rule, usage(MIB, 1001));
+        assert_string_equal(disk_rule_limit_exceeded(&rule, usage(1000 * MIB, 1000)), "disk_inodes");
+        disk_rule_forget_hit(&rule);
+        assert_null(disk_rule_limit_exceeded(&rule, usage(1000 * MIB, 1000)));
+}
+
 static void inodes_are_a_limit_like_bytes(void **state) {
         DiskRule rule = new_rule(0, 1000);
 
@@ -310,6 +328,7 @@ int main(void) {
                 cmocka_unit_test(it_is_measured_for_who_asks_when_that_is_cheap),
                 cmocka_unit_test(a_sandbox_over_its_limit_may_shrink_and_not_grow),
                 cmocka_unit_test(room_that_was_made_is_taken_for_the_sandbox_s),
+                cmocka_unit_test(a_sandbox_is_over_before_all_of_it_was_counted),
                 cmocka_unit_test(inodes_are_a_limit_like_bytes),
                 cmocka_unit_test(without_limits_nothing_is_over),
         };
