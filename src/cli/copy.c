@@ -198,6 +198,36 @@ static int open_part(const char *part, bool resume) {
         }
 }
 
+static bool is_there(const char *path) {
+        return faccessat(AT_FDCWD, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+/* Gives @part its name. -EEXIST: there is something of that name, and it is not to be replaced. */
+static int publish(const char *part, const char *path, bool replace) {
+        if (renameat2(AT_FDCWD, part, AT_FDCWD, path, replace ? 0 : RENAME_NOREPLACE) == 0)
+                return 0;
+        if (replace || errno != EINVAL)
+                return -errno;
+
+        /* A file system that cannot do both at once. */
+        if (is_there(path))
+                return -EEXIST;
+        return rename(part, path) < 0 ? -errno : 0;
+}
+
+/* Makes the folders above @path that are missing. */
+static int make_parents(const char *path) {
+        _cleanup_free_ char *folder = xstrdup(path);
+
+        for (char *slash = strchr(folder + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+                *slash = '\0';
+                if (mkdir(folder, 0777) < 0 && errno != EEXIST)
+                        return -errno;
+                *slash = '/';
+        }
+        return 0;
+}
+
 /* Downloads to @path by another name, so that the file is there whole or not at all. What has come stays when the
  * connection is lost, for --resume. */
 static int download_file(const Copy *copy, const Place *source, const HutchFile *file, const char *path,
@@ -221,10 +251,8 @@ static int download_file(const Copy *copy, const Place *source, const HutchFile 
         r = download_to(copy, source, (uint64_t) info.st_size, file->version, fd, ret_error);
         if (r >= 0 && fchmod(fd, file->mode & 0777 & ~mask) < 0)
                 r = -errno;
-        if (r >= 0 && copy->no_clobber && access(path, F_OK) == 0)
-                r = -EEXIST;
-        if (r >= 0 && rename(part, path) < 0)
-                r = -errno;
+        if (r >= 0)
+                r = publish(part, path, !copy->no_clobber);
         if (r < 0 && !is_lost(*ret_error))
                 (void) unlink(part);
         return r;
@@ -335,7 +363,10 @@ static int copy_from_sandbox(const Copy *copy, const Place *source, const Place 
                 return download_to(copy, source, 0, NULL, STDOUT_FILENO, ret_error);
         if (stat(target.path, &info) == 0 && !S_ISREG(info.st_mode))
                 return download_into(copy, source, target.path, ret_error);
-        return download_file(copy, source, file, target.path, ret_error);
+        if (copy->no_clobber && is_there(target.path))
+                return -EEXIST;
+        r = copy->parents ? make_parents(target.path) : 0;
+        return r < 0 ? r : download_file(copy, source, file, target.path, ret_error);
 }
 
 int command_copy(const Arguments *arguments) {
@@ -369,7 +400,11 @@ int command_copy(const Arguments *arguments) {
 
                 place_parse(arguments->operands[i], &source);
                 r = (source.sandbox ? copy_from_sandbox : copy_from_here)(&copy, &source, &target, &error);
-                if (r < 0 && r != -ECHILD && !error)
+                /* What fails without the daemon is about what is on this side. */
+                if (r < 0 && r != -ECHILD && !error && source.sandbox)
+                        report_note("cannot write %s: %s", arguments->operands[arguments->n_operands - 1],
+                                    strerror(-r));
+                else if (r < 0 && r != -ECHILD && !error)
                         report_note("%s: %s", arguments->operands[i], strerror(-r));
                 if (r < 0)
                         exit_code = error ? report_error(error, arguments->operands[i], EXIT_FAILURE) : EXIT_FAILURE;

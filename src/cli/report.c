@@ -32,6 +32,8 @@ static const struct {
         { "CURSOR_GONE", "begin with the oldest that is kept: --since 0" },
         { "STORE_UNAVAILABLE", "look whether the disk is full, and into the daemon's log" },
         { "HOST_EXHAUSTED", "'hutch doctor' shows the limits of this host" },
+        { "CONNECTION_LOST", "'hutch daemon status' tells whether it runs" },
+        { "CONNECTION_CLOSED", "'hutch daemon status' tells whether it runs" },
         { "STARTING", "try again in a moment" },
         { "DRAINING", "try again in a moment" },
         { "INTERNAL", "the daemon's log has the details" },

@@ -156,6 +156,22 @@ def test_what_cannot_be_copied_is_told(hutch, sandbox, tmp_path):
     assert "no sandbox" in hutch.refused("cp", f"{tmp_path}/a", "nosuch-sandbox:x")
 
 
+def test_missing_folders_are_made_here_too(hutch, sandbox, tmp_path):
+    inside(hutch, sandbox, "echo x >f")
+    for target in ("a/b/c", "d/e/"):
+        told = hutch.refused("cp", f"{sandbox}:f", f"{tmp_path}/{target}")
+        assert f"cannot write {tmp_path}/{target}: No such file or directory" in told
+        hutch.ok("cp", "--parents", f"{sandbox}:f", f"{tmp_path}/{target}")
+    assert (tmp_path / "a/b/c").read_text() == (tmp_path / "d/e/f").read_text() == "x\n"
+
+
+def test_not_even_a_symlink_to_nothing_is_replaced_when_that_is_not_wanted(hutch, sandbox, tmp_path):
+    inside(hutch, sandbox, "echo x >f")
+    (tmp_path / "link").symlink_to("nothing")
+    assert "File exists" in hutch.refused("cp", "--no-clobber", f"{sandbox}:f", f"{tmp_path}/link")
+    assert os.listdir(tmp_path) == ["link"] and (tmp_path / "link").is_symlink()
+
+
 # ---- cp, folders ----
 
 
