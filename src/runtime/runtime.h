@@ -153,7 +153,7 @@ typedef struct RuntimeVerbs {
         /* Starts a process: exec_started, then exec_ended; or exec_ended alone. Repeating it with an id is a
          * question. When the keeper cannot be asked nothing is told: `lost` is. */
         void (*start_exec)(RuntimeSandbox *sandbox, const RuntimeExec *exec);
-        /* Ends its whole tree: TERM, and KILL after @grace: exec_ended. */
+        /* Ends its whole tree: TERM, and KILL after @grace: exec_ended, or exec_unknown. */
         void (*cancel_exec)(RuntimeSandbox *sandbox, const char *exec_id, uint64_t grace);
         /* It has ended, and that is durable: the runtime need not remember how. Its output stays. */
         void (*forget_exec)(RuntimeSandbox *sandbox, const char *exec_id);

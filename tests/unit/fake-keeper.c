@@ -288,8 +288,11 @@ static void cancel_exec(Call *call, const uint8_t *message, size_t len, void *co
         (void) context;
         (void) fprintf(stderr, "cancel %s %lld\n", request->exec_id,
                        (long long) request->grace->seconds * 1000000000 + request->grace->nanos);
-        if (!exec) {
-                call_finish(call, STATUS_NOT_FOUND, "no such exec");
+        if (!exec || strstr(exec->id, "forgotten")) {
+                _cleanup_(error_clear) HutchError err = {};
+
+                (void) reason_set(&err, -ENOENT, REASON_EXEC_NOT_FOUND, "no such exec");
+                call_fail(call, &err);
                 return;
         }
 

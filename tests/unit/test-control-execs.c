@@ -108,6 +108,22 @@ static void timeouts_are_clamped_to_the_sandboxs(void **state) {
         assert_int_equal(fake_exec(f, "sb-one", "less")->timeout, 50 * NSEC_PER_MSEC);
 }
 
+static void what_is_unknown_while_it_is_cancelled_is_lost(void **state) {
+        Fixture *f = *state;
+        const RuntimeEvents *events;
+        void *user;
+
+        bring_to(f, "sb-one", SANDBOX_READY);
+        create_exec(f, "sb-one", "exec", "true");
+        assert_int_equal(cancel(f, "exec", 0), 0);
+        assert_exec_state(f, "sb-one", "exec", "RUNNING");
+        events = fake_events(fake_sandbox(f, "sb-one"), &user);
+        events->exec_unknown(user, "exec");
+        fixture_turn(f);
+        assert_exec_state(f, "sb-one", "exec", "LOST");
+        assert_int_equal(sandbox(f, "sb-one").active_execs, 0);
+}
+
 static void ends_are_told_as_they_were(void **state) {
         Fixture *f = *state;
         _cleanup_(error_clear) HutchError not_found = {}, refused = {};
@@ -989,6 +1005,7 @@ int main(void) {
                 test(the_environment_has_its_layers),
                 test(what_the_inside_knows_is_added_unless_it_is_given_or_unset),
                 test(timeouts_are_clamped_to_the_sandboxs),
+                test(what_is_unknown_while_it_is_cancelled_is_lost),
                 test(ends_are_told_as_they_were),
                 test(an_end_without_a_start_is_both),
                 test(a_cancel_ends_what_runs_and_what_waits),

@@ -771,6 +771,19 @@ static void an_exec_that_the_keeper_forgot_is_told_after_a_broken_connection(voi
         remove_sandbox(fixture, sandbox);
 }
 
+static void an_exec_that_the_keeper_forgot_is_told_when_it_is_cancelled(void **state) {
+        Fixture *fixture = *state;
+        RuntimeSandbox *sandbox = start_fake(fixture, "fake-plain-1");
+
+        start_exec(sandbox, "exec-runs-forgotten", "", false);
+        expect(fixture, " exec_started:exec-runs-forgotten");
+        sandbox->verbs->cancel_exec(sandbox, "exec-runs-forgotten", 0);
+        expect(fixture, " exec_unknown:exec-runs-forgotten");
+        run_for(fixture, 30 * NSEC_PER_MSEC);
+        assert_int_equal(count(fixture, "exec_unknown"), 1);
+        remove_sandbox(fixture, sandbox);
+}
+
 static void an_exec_of_nobodys_is_ended_after_a_broken_connection(void **state) {
         Fixture *fixture = *state;
         RuntimeSandbox *first = start_fake(fixture, "fake-plain-1");
@@ -1539,6 +1552,7 @@ int main(int argc, char *argv[]) {
                 FAKE(calls_that_broke_are_unavailable),
                 FAKE(calls_that_are_freed_are_cancelled),
                 FAKE(an_exec_that_the_keeper_forgot_is_told_after_a_broken_connection),
+                FAKE(an_exec_that_the_keeper_forgot_is_told_when_it_is_cancelled),
                 FAKE(an_exec_of_nobodys_is_ended_after_a_broken_connection),
                 FAKE(an_exec_ends_once_and_does_not_start_after_it),
                 FAKE(limits_that_are_hit_all_the_time_are_told_some_times),

@@ -209,11 +209,26 @@ static void on_start_answered(void *user, const ProtobufCMessage *reply, const H
         exec_sync(exec);
 }
 
+/* The keeper does not know it any more. */
+static void tell_unknown(NativeExec *exec) {
+        const NativeSandbox *sandbox = exec->sandbox;
+        _cleanup_free_ char *id = xstrdup(exec->id);
+        bool is_awaited = exec->known && !exec->ended && !sandbox->freed;
+
+        exec_reset(exec);
+        if (is_awaited)
+                sandbox->events->exec_unknown(sandbox->user, id);
+}
+
 static void on_cancel_answered(void *user, const ProtobufCMessage *reply, const HutchError *err) {
         NativeExec *exec = user;
 
         (void) reply;
         exec->calling = exec->cancel = false;
+        if (err && !exec->request && reason_from_name(err->reason) == REASON_EXEC_NOT_FOUND) {
+                tell_unknown(exec);
+                return;
+        }
         if (err)
                 log_warning("exec cannot be cancelled", LOG_STR("sandbox", exec->sandbox->id),
                             LOG_STR("exec", exec->id), LOG_STR("error", error_message(err)));
@@ -327,15 +342,10 @@ void execs_take_all(NativeSandbox *sandbox, KeeperExec *const *told, size_t n_to
                             LOG_STR("sandbox", sandbox->id), LOG_UINT("execs", n_strays));
 
         while (!sandbox->freed && (exec = find_missing(sandbox))) {
-                _cleanup_free_ char *id = NULL;
-
                 exec->missing = false;
                 /* One that is about to be started is answered by that, and one that has ended needs no answer. */
-                if (exec->request || exec->ended)
-                        continue;
-                id = xstrdup(exec->id);
-                exec_reset(exec);
-                sandbox->events->exec_unknown(sandbox->user, id);
+                if (!exec->request && !exec->ended)
+                        tell_unknown(exec);
         }
 
         for (exec = sandbox->execs; exec; exec = next) {
