@@ -609,11 +609,11 @@ int config_read(Config *config, const char *path, HutchError *err) {
                 return error_set(err, -errno, "FILE_NOT_FOUND", "cannot read %s: %s", path, strerror(errno));
 
         len = fread(text, 1, CONFIG_SIZE_MAX + 1, file);
-        r = ferror(file) ? -EIO : 0;
+        r = ferror(file) ? -errno : 0;
         (void) fclose(file);
         if (r < 0 || len > CONFIG_SIZE_MAX)
-                return error_set(err, r < 0 ? r : -EFBIG, "FIELD_INVALID", "cannot read %s: it is %s", path,
-                                 r < 0 ? "unreadable" : "larger than 1 MiB");
+                return error_set(err, r < 0 ? r : -EFBIG, "FIELD_INVALID", "cannot read %s: %s", path,
+                                 r < 0 ? strerror(-r) : "it is larger than 1 MiB");
 
         return config_parse(config, name ? name + 1 : path, text, len, err);
 }

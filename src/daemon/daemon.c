@@ -42,7 +42,7 @@
 
 typedef struct Daemon {
         uv_loop_t loop;
-        const DaemonOptions *options;
+        DaemonOptions *options;
         Config *config;
         bool has_group;
         gid_t group;
@@ -72,11 +72,12 @@ typedef struct Daemon {
         uint64_t seen_connections; /* since the start, as of the last look */
 } Daemon;
 
-int daemon_read_config(Config *config, const DaemonOptions *options, HutchError *err) {
+int daemon_read_config(Config *config, DaemonOptions *options, HutchError *err) {
         int r = 0;
 
         config_init(config);
-        if (options->config_required || access(options->config_path, F_OK) == 0)
+        options->config_required |= access(options->config_path, F_OK) == 0;
+        if (options->config_required)
                 r = config_read(config, options->config_path, err);
         if (r == 0 && options->idle_exit_flag)
                 r = config_set(config, "idle_exit", options->idle_exit_flag, err);
@@ -613,7 +614,7 @@ static int begin(Daemon *daemon, HutchError *err) {
         return r;
 }
 
-int daemon_run(Config *config, const DaemonOptions *options, HutchError *err) {
+int daemon_run(Config *config, DaemonOptions *options, HutchError *err) {
         Daemon *daemon = new0(Daemon, 1);
         int r;
 

@@ -137,27 +137,38 @@ def test_paths_by_flag_before_environment_before_configuration(idle):
     assert (idle.state / "hutch.db").exists()
 
 
-def test_a_user_without_root_has_folders_of_his_own(idle):
+@contextlib.contextmanager
+def hutchd_of_nobody(idle):
+    """The daemon of a user without root, who names nothing; his home is in the folder of @idle, and so is its log."""
     idle.folder.chmod(0o755)
     home = idle.folder / "home"
     for name in (home, home / "run", home / "state"):
         name.mkdir()
         os.chown(name, 65534, 65534)
-    env = {"XDG_RUNTIME_DIR": str(home / "run"), "XDG_STATE_HOME": str(home / "state"), "HOME": str(home)}
+    env = {
+        "HOME": str(home),
+        "XDG_RUNTIME_DIR": str(home / "run"),
+        "XDG_STATE_HOME": str(home / "state"),
+        "XDG_CONFIG_HOME": str(home / "config"),
+    }
     nobody = {"user": 65534, "group": 65534, "extra_groups": []}
-    process = subprocess.Popen([BUILD / "hutchd"], env=env, stderr=subprocess.PIPE, **nobody)
+    with idle.log_file.open("wb") as log:
+        process = subprocess.Popen([BUILD / "hutchd"], env=env, stderr=log, **nobody)
     try:
-        path = home / "run/hutch/hutchd.sock"
-        wait_until(lambda: is_served(path) or process.poll() is not None)
-        assert process.poll() is None, process.stderr.read()
-        client = Client(path)
-        assert client.info().host.rootless
-        client.close()
-        assert (home / "state/hutch/hutch.db").exists()
+        wait_until(lambda: is_served(home / "run/hutch/hutchd.sock") or process.poll() is not None)
+        assert process.poll() is None, idle.log()
+        yield process
     finally:
         process.terminate()
         process.wait(LIMIT)
-        process.stderr.close()
+
+
+def test_a_user_without_root_has_folders_of_his_own(idle):
+    with hutchd_of_nobody(idle):
+        client = Client(idle.folder / "home/run/hutch/hutchd.sock")
+        assert client.info().host.rootless
+        client.close()
+        assert (idle.folder / "home/state/hutch/hutch.db").exists()
 
 
 def test_sighup_reads_limits_again(own_daemon):
@@ -173,13 +184,50 @@ def test_sighup_reads_limits_again(own_daemon):
     own_daemon.create()
 
 
-def test_sighup_with_a_bad_configuration_changes_nothing_and_says_so(start_daemon):
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        ("limits:\n  sandboxes: 3\n  nosuch: 1\n", "config.yaml:3: limits.nosuch"),
+        ("limits:\n  sandboxes: 3\n  - a\n", "config.yaml:3: "),
+        (None, "config.yaml: No such file or directory"),
+        ("/", "config.yaml: Is a directory"),
+    ],
+    ids=["unknown-key", "no-yaml", "gone", "folder"],
+)
+def test_sighup_with_a_bad_configuration_changes_nothing_and_says_so(start_daemon, text, told):
     daemon = start_daemon({"limits": {"sandboxes": 7}})
-    daemon.config_file.write_text("limits:\n  sandboxes: 3\n  nosuch: 1\n", encoding="utf-8")
+    daemon.config_file.unlink()
+    if text == "/":
+        daemon.config_file.mkdir()
+    elif text:
+        daemon.config_file.write_text(text, encoding="utf-8")
     daemon.signal(signal.SIGHUP)
-    wait_until(lambda: "nosuch" in daemon.log())
-    assert "level=error" in daemon.log()
+    wait_until(lambda: told in daemon.log())
+    [line] = [line for line in daemon.log().splitlines() if told in line]
+    assert "level=error" in line
     assert daemon.info().limits.sandboxes == 7
+
+    if text == "/":
+        daemon.config_file.rmdir()
+    daemon.write_config({"limits": {"sandboxes": 9}})
+    daemon.signal(signal.SIGHUP)
+    wait_until(lambda: daemon.info().limits.sandboxes == 9)
+
+
+def test_sighup_misses_a_configuration_that_nobody_named_but_that_was_there(idle):
+    """Without it the operator's limits would be gone."""
+    config = idle.folder / "home/config/hutch/hutchd.yaml"
+    with hutchd_of_nobody(idle) as process:
+        client = Client(idle.folder / "home/run/hutch/hutchd.sock")
+        config.parent.mkdir(parents=True)
+        config.write_text("limits:\n  sandboxes: 7\n", encoding="utf-8")
+        process.send_signal(signal.SIGHUP)
+        wait_until(lambda: client.info().limits.sandboxes == 7)
+        config.unlink()
+        process.send_signal(signal.SIGHUP)
+        wait_until(lambda: f"{config}: No such file" in idle.log())
+        assert client.info().limits.sandboxes == 7
+        client.close()
 
 
 def test_sighup_tells_of_keys_that_are_read_at_the_start_only(own_daemon):
