@@ -37,6 +37,7 @@ typedef struct WatchStream {
         Watch *watch;
         Deferred *deferred;
         uint64_t last_sent;
+        uint64_t told; /* the cursor up to which the last message says that all was told */
 
         /* The beginning. */
         ProtobufCMessage *request;
@@ -48,7 +49,7 @@ typedef struct WatchStream {
 
         Shown *shown; /* until the watch has come to @shown_until */
         size_t n_shown, shown_size;
-        uint64_t shown_until;
+        uint64_t shown_until; /* what there was when the watch began */
 } WatchStream;
 
 static const WatchRequest *request_of(const WatchStream *stream) {
@@ -177,6 +178,7 @@ static void put_event(WatchStream *stream, const WatchedEvent *event) {
 
         wire_put_bytes(&buffer, HUTCH__V1__WATCH_EVENTS_RESPONSE__ITEM_EVENT, event->encoded, event->encoded_len);
         put(stream, &buffer);
+        stream->told = event->cursor;
 }
 
 static void put_cursor(WatchStream *stream, unsigned field) {
@@ -184,9 +186,16 @@ static void put_cursor(WatchStream *stream, unsigned field) {
         size_t begun = wire_begin(&buffer, field);
 
         /* hutch.v1.WatchStarted and WatchProgress have the one field. */
-        wire_put_uint(&buffer, 1, watch_cursor(stream->watch));
+        stream->told = watch_cursor(stream->watch);
+        wire_put_uint(&buffer, 1, stream->told);
         wire_end(&buffer, begun);
         put(stream, &buffer);
+}
+
+/* That all is told of what there was when the watch began, when its last event does not say so. */
+static void tell_caught_up(WatchStream *stream) {
+        if (stream->told < stream->shown_until && watch_cursor(stream->watch) >= stream->shown_until)
+                put_cursor(stream, HUTCH__V1__WATCH_EVENTS_RESPONSE__ITEM_PROGRESS);
 }
 
 static void pump_events(WatchStream *stream) {
@@ -195,8 +204,10 @@ static void pump_events(WatchStream *stream) {
                 WatchedEvent event;
                 int r = watch_next(stream->watch, &event, &err);
 
-                if (r == 0)
+                if (r == 0) {
+                        tell_caught_up(stream);
                         return;
+                }
                 if (r < 0)
                         api_stream_fail(&stream->base, &err);
                 else if (!was_shown(stream, &event))

@@ -23,9 +23,6 @@
 #include "cli/report.h"
 #include "pbtext/pbtext.h"
 
-/* A watch that had nothing for that long has told what there was, where its filter hides the last event. */
-#define QUIET_MSEC 1000
-
 DEFINE_CLEANUP(HutchWatch *, hutch_watch_free);
 
 typedef struct Events {
@@ -137,33 +134,25 @@ static int find_end(HutchClient *client, uint64_t *ret_cursor, HutchError **ret_
         return 0;
 }
 
-/* Prints what is there, and ends. */
+/* Prints what is there, and ends: the daemon says how far it has told all. */
 static int print_past(Events *events, HutchClient *client, HutchWatch *watch, uint64_t end, HutchError **ret_error) {
-        uint64_t heard = clock_monotonic_ns();
-
-        while (!hutch_watch_has_started(watch) || hutch_watch_cursor(watch) < end) {
+        for (;;) {
                 HutchEvent event;
                 int r = hutch_watch_next(watch, false, &event, ret_error);
 
-                if (r > 0) {
-                        heard = clock_monotonic_ns();
-                        if (event.cursor > end)
-                                return 0;
-                        if (is_wanted(events, &event))
-                                print_event(events, &event);
-                        continue;
-                }
-                if (r != -EAGAIN)
+                if (r < 0 && r != -EAGAIN)
                         return r;
-
-                if (!hutch_watch_has_started(watch))
-                        heard = clock_monotonic_ns();
-                if (clock_monotonic_ns() - heard > QUIET_MSEC * NSEC_PER_MSEC)
+                if (r > 0 && event.cursor <= end && is_wanted(events, &event))
+                        print_event(events, &event);
+                if (hutch_watch_has_started(watch) && hutch_watch_cursor(watch) >= end)
                         return 0;
-                (void) poll(&(struct pollfd){ .fd = hutch_client_fd(client), .events = POLLIN }, 1, QUIET_MSEC / 10);
+                if (r > 0)
+                        continue;
+
+                (void) poll(&(struct pollfd){ .fd = hutch_client_fd(client), .events = POLLIN }, 1,
+                            hutch_client_timeout(client));
                 hutch_client_dispatch(client);
         }
-        return 0;
 }
 
 static int run(const Arguments *arguments, Events *events, HutchWatchOptions *options, HutchError **ret_error) {

@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """hutch events: what has happened, and what happens."""
 
+import contextlib
 import json
 import select
+import socket
+import threading
+import time
 
 import yaml
+from commandline import Hutch
 from hutchd import LIMIT
 
 
@@ -37,6 +42,66 @@ def test_by_type_and_by_selector(hutch, daemon):
     kinds = ["--type", "SANDBOX_CREATED", "--type", "SANDBOX_STATE_CHANGED"]
     assert len(hutch.json("events", "-l", "events=selected", *kinds)) == 2
     daemon.remove(sandbox)
+
+
+def test_history_is_read_whole_however_slowly_it_comes(hutch, daemon, sandbox, tmp_path):
+    """The last events are another sandbox's; those that are asked for come in two parts."""
+    for number in range(10):
+        daemon.update(sandbox, "labels", labels={"number": str(number)})
+    daemon.remove(daemon.ready())
+    expected = [event.cursor for event in daemon.history(sandbox)]
+    with SlowSocket(tmp_path / "slow.sock", daemon.socket, sandbox.encode()) as slow:
+        told = Hutch(slow.path).json("events", sandbox)
+    assert slow.stalled
+    assert [int(event["cursor"]) for event in told] == expected
+
+
+class SlowSocket:
+    """Carries a connection to a daemon, and makes a pause in the middle of what is answered to @word."""
+
+    PAUSE = 2.5  # seconds
+
+    def __init__(self, path, target, word: bytes):
+        self.path, self.target, self.word = path, target, word
+        self.asked = self.stalled = False
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(str(path))
+        self.listener.listen()
+
+    def __enter__(self) -> "SlowSocket":
+        threading.Thread(target=self.serve, daemon=True).start()
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+
+    def serve(self) -> None:
+        with contextlib.suppress(OSError):  # it was shut down
+            while True:
+                client, _ = self.listener.accept()
+                threading.Thread(target=self.carry, args=[client], daemon=True).start()
+
+    def carry(self, client: socket.socket) -> None:
+        server = socket.socket(socket.AF_UNIX)
+        server.connect(str(self.target))
+        with client, server, contextlib.suppress(OSError):
+            while True:
+                ready, _, _ = select.select([client, server], [], [])
+                for end in ready:
+                    data = end.recv(1 << 20)
+                    if not data:
+                        return
+                    self.pass_on(data, server if end is client else client, end is server)
+
+    def pass_on(self, data: bytes, to: socket.socket, is_answer: bool) -> None:
+        self.asked = self.asked or (not is_answer and self.word in data)
+        if is_answer and self.asked and not self.stalled and self.word in data:
+            self.stalled = True
+            to.sendall(data[: len(data) // 2])
+            time.sleep(self.PAUSE)
+            data = data[len(data) // 2 :]
+        to.sendall(data)
 
 
 def test_of_all_sandboxes(hutch, sandbox):

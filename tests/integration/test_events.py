@@ -154,6 +154,31 @@ def test_watching_by_id_selector_and_type(daemon):
     daemon.remove(two)
 
 
+@pytest.mark.rules("EVENT-009")
+def test_a_watch_tells_when_it_has_told_what_was_there(daemon, sandbox):
+    def begin(*sandbox_ids: str):
+        request = sandbox_pb2.WatchEventsRequest(sandbox_ids=sandbox_ids, after_cursor=0)
+        call = daemon.sandboxes.WatchEvents(request, timeout=25)  # after 30 s a quiet watch tells anyway
+        return call, [step.WhichOneof("item") for step in (next(call), next(call), next(call))], next(call)
+
+    daemon.update(sandbox, "labels", labels={"a": "1"})
+    told = daemon.history(sandbox)[-1].cursor
+    call, items, last = begin(sandbox)
+    assert (items, last.event.cursor) == (["started", "event", "event"], told)
+    daemon.update(sandbox, "labels", labels={"a": "2"})
+    assert next(call).HasField("event")  # there was no need to tell
+    call.cancel()
+
+    other = daemon.ready()
+    end = daemon.history(other)[-1].cursor
+    call, items, last = begin(sandbox)
+    assert items == ["started", "event", "event"]
+    assert last.event.cursor == told and next(call).HasField("event")
+    assert next(call).progress.cursor >= end
+    call.cancel()
+    daemon.remove(other)
+
+
 def test_a_watch_after_a_sequence_goes_on_there(daemon, sandbox):
     daemon.run(sandbox, "true")
     events = daemon.history(sandbox)

@@ -3088,8 +3088,9 @@ type WatchEventsResponse_Event struct {
 }
 
 type WatchEventsResponse_Progress struct {
-	// Nothing matching happened, but the watch is alive and has come this far. Sent when 30 s passed without anything
-	// else.
+	// Nothing matching happened, but the watch is alive and has come this far. Sent once all is told of what had
+	// happened before the watch began, unless the last event or `started` says so; and when 30 s passed without
+	// anything else.
 	Progress *WatchProgress `protobuf:"bytes,4,opt,name=progress,proto3,oneof"`
 }
 

@@ -1435,8 +1435,9 @@ struct  Hutch__V1__WatchEventsResponse
      */
     Hutch__V1__Event *event;
     /*
-     * Nothing matching happened, but the watch is alive and has come this far. Sent when 30 s passed without anything
-     * else.
+     * Nothing matching happened, but the watch is alive and has come this far. Sent once all is told of what had
+     * happened before the watch began, unless the last event or `started` says so; and when 30 s passed without
+     * anything else.
      */
     Hutch__V1__WatchProgress *progress;
   };

@@ -1702,8 +1702,9 @@ class WatchEventsResponse(_message.Message):
 
     @_builtins.property
     def progress(self) -> Global___WatchProgress:
-        """Nothing matching happened, but the watch is alive and has come this far. Sent when 30 s passed without anything
-        else.
+        """Nothing matching happened, but the watch is alive and has come this far. Sent once all is told of what had
+        happened before the watch began, unless the last event or `started` says so; and when 30 s passed without
+        anything else.
         """
 
     def __init__(

@@ -1621,8 +1621,9 @@ export type WatchEventsResponse = Message<"hutch.v1.WatchEventsResponse"> & {
     case: "event";
   } | {
     /**
-     * Nothing matching happened, but the watch is alive and has come this far. Sent when 30 s passed without anything
-     * else.
+     * Nothing matching happened, but the watch is alive and has come this far. Sent once all is told of what had
+     * happened before the watch began, unless the last event or `started` says so; and when 30 s passed without
+     * anything else.
      *
      * @generated from field: hutch.v1.WatchProgress progress = 4;
      */
