@@ -13,7 +13,7 @@ from enum import IntEnum, IntFlag
 import hpack
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-LIMIT = 10  # seconds to wait for the server
+LIMIT = 60  # seconds to wait for the server
 MAX_FRAME = 16384
 
 
@@ -194,6 +194,14 @@ class Connection:
             if last:
                 return
 
+    def call_at_once(self, method: str, body: bytes, changes: dict[str, str | None]) -> Response:
+        """A whole call with the bytes of @body, which are few, sent in one piece."""
+        stream, self.next_stream = self.next_stream, self.next_stream + 2
+        self.credit[0] -= len(body)
+        fields = request_fields(f"/grpc.testing.TestService/{method}", changes)
+        self.send(self.headers(stream, fields) + frame(Kind.DATA, Flag.END_STREAM, stream, body))
+        return self.response(stream)
+
     def call(self, method: str, body: bytes = b"", changes: dict[str, str | None] | None = None) -> Response:
         """A whole call with the bytes of @body."""
         stream = self.open(method, changes)
@@ -205,6 +213,10 @@ class Connection:
         response = self.responses[stream]
         self.read_until(lambda: response.ended or response.reset is not None)
         return response
+
+    def received(self) -> int:
+        """How many bytes of data have come, on all streams."""
+        return sum(len(response.data) for response in self.responses.values())
 
     def read_until(self, done, limit: float = LIMIT) -> None:
         """Reads frames until @done."""

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 HERE = ROOT / "tests" / "interop"
 MADE = ROOT / "build" / "interop"
 SERVER = Path(os.environ.get("HUTCH_INTEROP_SERVER", ROOT / "build/gcc/tests/interop/interop-server"))
-LIMIT = 30  # seconds that anything may take
+LIMIT = 120  # seconds that anything may take
 
 CASES = [
     "empty_unary",

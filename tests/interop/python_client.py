@@ -13,7 +13,7 @@ import grpc
 sys.path.insert(0, str(Path(__file__).parent / "proto"))
 pb, services = grpc.protos_and_services("test.proto")
 
-LIMIT = 10  # seconds
+LIMIT = 60  # seconds
 METADATA = (
     ("x-grpc-test-echo-initial", "test_initial_metadata_value"),
     ("x-grpc-test-echo-trailing-bin", b"\xab\xab\xab"),

@@ -777,6 +777,7 @@ void fixture_wait(Fixture *fixture, unsigned duration) {
                 fixture_turn(fixture);
                 (void) usleep(1000);
         } while (clock_monotonic_ns() < end);
+        fixture_turn(fixture); /* however long that sleep was */
 }
 
 /* Somebody else writes, for longer than the store waits. */

@@ -26,7 +26,7 @@
 #include "rpc/status-details.h"
 
 #define MESSAGES_MAX 64
-#define PATIENCE (10 * NSEC_PER_SEC)
+#define PATIENCE (60 * NSEC_PER_SEC)
 
 typedef struct Setting {
         Fixture *fixture;

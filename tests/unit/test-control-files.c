@@ -268,12 +268,12 @@ static void work_keeps_the_sandbox_awake(void **state) {
         Heard heard;
         FileCall *call, *other;
 
-        create(f, "sb-one", "idle=100");
+        create(f, "sb-one", "idle=2000");
         idle_since = sandbox(f, "sb-one").record->idle_since;
         call = begin(f, "sb-one", &heard);
         other = begin(f, "sb-one", &heard);
         assert_int_equal(sandbox(f, "sb-one").idle_deadline, 0);
-        fixture_wait(f, 200);
+        fixture_wait(f, 2300);
         assert_state(f, "sb-one", "READY");
         (void) file_call_free(other);
         assert_int_equal(sandbox(f, "sb-one").idle_deadline, 0);
@@ -282,7 +282,7 @@ static void work_keeps_the_sandbox_awake(void **state) {
         /* Nothing of it is written down each time. */
         assert_int_equal(sandbox(f, "sb-one").record->idle_since, idle_since);
         assert_state(f, "sb-one", "READY");
-        fixture_wait(f, 200);
+        fixture_wait(f, 2300);
         assert_state(f, "sb-one", "STOPPED");
 }
 

@@ -267,7 +267,7 @@ static void whoever_comes_or_goes_while_the_store_fails_counts(void **state) {
         Fixture *f = *state;
         Attachment *attachment;
 
-        create(f, "sb-used", "idle=1500");
+        create(f, "sb-used", "idle=2500");
         create_exec(f, "sb-used", "exec", "true");
         fake_end_exec(f, "sb-used", "exec", (RuntimeExecEnd){ .end_time = 1 });
         fixture_turn(f);
@@ -276,14 +276,14 @@ static void whoever_comes_or_goes_while_the_store_fails_counts(void **state) {
         attachment = attach(f, "sb-used", "exec");
         control_commit(f->control);
         fixture_break_store(f, false);
-        fixture_wait(f, 3000);
+        fixture_wait(f, 4500);
         assert_state(f, "sb-used", "READY");
 
         fixture_break_store(f, true);
         (void) attachment_free(attachment);
         control_commit(f->control);
         fixture_break_store(f, false);
-        fixture_wait(f, 3000);
+        fixture_wait(f, 4500);
         assert_state(f, "sb-used", "STOPPED");
 }
 

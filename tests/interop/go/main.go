@@ -25,7 +25,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-const limit = 10 * time.Second
+const limit = 60 * time.Second
 
 var (
 	target = flag.String("target", "", "what to connect to, as gRPC names it")

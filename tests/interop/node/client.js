@@ -11,7 +11,7 @@ const { parseArgs } = require('node:util');
 const grpc = require('@grpc/grpc-js');
 const protoLoader = require('@grpc/proto-loader');
 
-const LIMIT = 10_000; // milliseconds
+const LIMIT = 60_000; // milliseconds
 const GZIP = { 'grpc.default_compression_algorithm': grpc.compressionAlgorithms.gzip };
 const NO_COMPRESS = 2; // gRPC's flag for a message that is not to be compressed
 const REQUEST_SIZES = [27182, 8, 1828, 45904];
