@@ -4,6 +4,8 @@
 
 #include <errno.h>
 #include <getopt.h>
+#include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,70 +42,79 @@ typedef struct Options {
         bool check_config;
 } Options;
 
+static int refuse(const char *format, ...) {
+        va_list list;
+
+        (void) fputs("hutchd: ", stderr);
+        va_start(list, format);
+        (void) vfprintf(stderr, format, list);
+        va_end(list);
+        (void) fputs("; see hutchd --help\n", stderr);
+        return EXIT_USAGE;
+}
+
+/* What getopt_long() has found wrong with the word before the next. */
+static int refuse_option(int found, const char *word) {
+        if (found == ':')
+                return refuse("%s needs a value", word);
+        if (optopt > UINT8_MAX)
+                return refuse("%.*s takes no value", (int) strcspn(word, "="), word);
+        return optopt ? refuse("unknown option '-%c'", optopt) : refuse("unknown option '%s'", word);
+}
+
 /* Prints what was asked for and tells how to end, or returns -1 to go on. */
 static int parse_options(int argc, char *argv[], Options *options) {
-        enum {
-                OPT_SOCKET = 256,
-                OPT_STATE,
-                OPT_CONFIG,
-                OPT_IDLE_EXIT,
-                OPT_CHECK,
-                OPT_PRINT,
-                OPT_BACKUP,
-                OPT_VERSION,
-                OPT_HELP
-        };
+        enum { SOCKET = 256, STATE, CONFIG, IDLE_EXIT, CHECK, PRINT, BACKUP, VERSION, HELP };
         static const struct option table[] = {
-                { "socket", required_argument, NULL, OPT_SOCKET },
-                { "state", required_argument, NULL, OPT_STATE },
-                { "config", required_argument, NULL, OPT_CONFIG },
-                { "idle-exit", required_argument, NULL, OPT_IDLE_EXIT },
-                { "check-config", no_argument, NULL, OPT_CHECK },
-                { "print-config", no_argument, NULL, OPT_PRINT },
-                { "backup", required_argument, NULL, OPT_BACKUP },
-                { "version", no_argument, NULL, OPT_VERSION },
-                { "help", no_argument, NULL, OPT_HELP },
-                {},
+                { "socket", required_argument, NULL, SOCKET }, { "state", required_argument, NULL, STATE },
+                { "config", required_argument, NULL, CONFIG }, { "idle-exit", required_argument, NULL, IDLE_EXIT },
+                { "check-config", no_argument, NULL, CHECK },  { "print-config", no_argument, NULL, PRINT },
+                { "backup", required_argument, NULL, BACKUP }, { "version", no_argument, NULL, VERSION },
+                { "help", no_argument, NULL, HELP },           {},
         };
+        int found, index = 0;
 
-        for (;;)
-                switch (getopt_long(argc, argv, "", table, NULL)) {
-                case OPT_SOCKET:
+        opterr = 0;
+        while ((found = getopt_long(argc, argv, ":", table, &index)) >= 0) {
+                if (found >= SOCKET && optarg && !*optarg)
+                        return refuse("--%s cannot be empty", table[index].name);
+                switch (found) {
+                case SOCKET:
                         options->daemon.socket_flag = optarg;
                         break;
-                case OPT_STATE:
+                case STATE:
                         options->daemon.state_flag = optarg;
                         break;
-                case OPT_CONFIG:
+                case CONFIG:
                         options->config_flag = optarg;
                         break;
-                case OPT_IDLE_EXIT:
+                case IDLE_EXIT:
                         options->daemon.idle_exit_flag = optarg;
                         break;
-                case OPT_CHECK:
+                case CHECK:
                         options->check_config = true;
                         break;
-                case OPT_BACKUP:
+                case BACKUP:
                         options->backup = optarg;
                         break;
-                case OPT_PRINT:
+                case PRINT:
                         config_print_reference(stdout);
                         return EXIT_SUCCESS;
-                case OPT_VERSION:
+                case VERSION:
                         (void) puts("hutchd " HUTCH_VERSION);
                         return EXIT_SUCCESS;
-                case OPT_HELP:
+                case HELP:
                         (void) fputs(help, stdout);
                         return EXIT_SUCCESS;
-                case -1:
-                        if (optind == argc)
-                                return -1;
-                        (void) fprintf(stderr, "hutchd: unexpected argument '%s'; see hutchd --help\n", argv[optind]);
-                        return EXIT_USAGE;
                 default:
-                        (void) fputs("see hutchd --help\n", stderr);
-                        return EXIT_USAGE;
+                        return refuse_option(found, argv[optind - 1]);
                 }
+        }
+        if (optind < argc)
+                return refuse("unexpected argument '%s'", argv[optind]);
+        if (options->check_config && options->backup)
+                return refuse("--check-config and --backup exclude each other");
+        return -1;
 }
 
 static int backup(const Config *config, const Options *options, HutchError *err) {
@@ -141,6 +152,10 @@ int main(int argc, char *argv[]) {
         Options options = {};
         int r = parse_options(argc, argv, &options);
 
+        if (r == EXIT_SUCCESS && (fflush(stdout) != 0 || ferror(stdout))) {
+                (void) fprintf(stderr, "hutchd: cannot write: %s\n", strerror(errno));
+                return EXIT_FAILURE;
+        }
         if (r >= 0)
                 return r;
 

@@ -94,10 +94,29 @@ def test_a_daemon_does_not_start_with_a_bad_configuration(idle):
     assert ran.returncode == 1 and "nosuch" in ran.stderr
 
 
-@pytest.mark.parametrize("arguments", [["--nosuch"], ["extra"], ["--socket"]])
-def test_bad_arguments(arguments):
+@pytest.mark.parametrize(
+    "arguments, why",
+    [
+        (["--nosuch"], "unknown option '--nosuch'"),
+        (["-xy"], "unknown option '-x'"),
+        (["extra"], "unexpected argument 'extra'"),
+        (["--socket"], "--socket needs a value"),
+        (["--socket", ""], "--socket cannot be empty"),
+        (["--idle-exit="], "--idle-exit cannot be empty"),
+        (["--version=3"], "--version takes no value"),
+        (["--check-config", "--backup", "file"], "--check-config and --backup exclude each other"),
+    ],
+)
+def test_bad_arguments(arguments, why):
     ran = subprocess.run([BUILD / "hutchd", *arguments], capture_output=True, text=True, timeout=LIMIT, check=False)
-    assert ran.returncode == 2 and "--help" in ran.stderr
+    assert (ran.returncode, ran.stdout, ran.stderr) == (2, "", f"hutchd: {why}; see hutchd --help\n")
+
+
+@pytest.mark.parametrize("flag", ["--help", "--version", "--print-config"])
+def test_what_cannot_be_written_is_told(flag):
+    with open("/dev/full", "wb") as full:
+        ran = subprocess.run([BUILD / "hutchd", flag], stdout=full, stderr=subprocess.PIPE, timeout=LIMIT, check=False)
+    assert (ran.returncode, ran.stderr) == (1, b"hutchd: cannot write: No space left on device\n")
 
 
 def test_help_and_version():
