@@ -241,7 +241,9 @@ def test_shutdown_ends_everything(start_keeper):
 
 def test_shutdown_of_a_paused_sandbox(start_keeper):
     keeper = start_keeper()
-    keeper.start("sleep", "1000")
+    # One that does not heed TERM would die of it also while it is frozen.
+    started = keeper.start("sh", "-c", "trap exit TERM; echo ready; while :; do sleep 0.01; done")
+    wait_until(lambda: keeper.output(started.exec_id) == b"ready\n")
     keeper.pause(True)
     keeper.shut_down(10 * LIMIT)
     assert keeper.process.wait(LIMIT) == 0
