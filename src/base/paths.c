@@ -26,8 +26,10 @@ static char *copy(const char *path, HutchError *err) {
         return made ? made : no_memory(err);
 }
 
-/* @folder and what stands below it, where @folder is the variable's value or, without one, below the home. */
-static char *below(const char *variable, const char *home_folder, const char *name, HutchError *err) {
+/* @folder and what stands below it, where @folder is the variable's value or, without one, below the home. @instead is
+ * what else can be set. */
+static char *below(const char *variable, const char *home_folder, const char *name, const char *instead,
+                   HutchError *err) {
         const char *folder = getenv(variable), *home = getenv("HOME");
         char *path = NULL;
         int len;
@@ -37,8 +39,9 @@ static char *below(const char *variable, const char *home_folder, const char *na
         } else if (home_folder && home && home[0] == '/') {
                 len = asprintf(&path, "%s/%s/%s", home, home_folder, name);
         } else {
-                (void) error_set(err, -ENOENT, "FIELD_REQUIRED", "neither %s%s is set: name the path by a flag",
-                                 variable, home_folder ? " nor HOME" : "");
+                (void) error_set(err, -ENOENT, "FIELD_REQUIRED", "%s%s is not set to an absolute path: set it%s%s",
+                                 variable, home_folder ? " or HOME" : "", instead ? ", or " : "",
+                                 instead ? instead : "");
                 return NULL;
         }
 
@@ -76,7 +79,7 @@ char *path_of_socket(const char *flag, const char *configured, HutchError *err) 
                 return absolute(given, err);
         if (geteuid() == 0)
                 return copy("/run/hutch/hutchd.sock", err);
-        return below("XDG_RUNTIME_DIR", NULL, "hutch/hutchd.sock", err);
+        return below("XDG_RUNTIME_DIR", NULL, "hutch/hutchd.sock", "HUTCH_SOCKET", err);
 }
 
 char *path_of_state(const char *flag, const char *configured, HutchError *err) {
@@ -86,7 +89,7 @@ char *path_of_state(const char *flag, const char *configured, HutchError *err) {
                 return absolute(given, err);
         if (geteuid() == 0)
                 return copy("/var/lib/hutch", err);
-        return below("XDG_STATE_HOME", ".local/state", "hutch", err);
+        return below("XDG_STATE_HOME", ".local/state", "hutch", "HUTCH_STATE", err);
 }
 
 char *path_of_configuration(const char *flag, bool *ret_explicit, HutchError *err) {
@@ -97,11 +100,11 @@ char *path_of_configuration(const char *flag, bool *ret_explicit, HutchError *er
                 return absolute(given, err);
         if (geteuid() == 0)
                 return copy("/etc/hutch/hutchd.yaml", err);
-        return below("XDG_CONFIG_HOME", ".config", "hutch/hutchd.yaml", err);
+        return below("XDG_CONFIG_HOME", ".config", "hutch/hutchd.yaml", "HUTCH_CONFIG", err);
 }
 
 char *path_of_contexts(HutchError *err) {
-        return below("XDG_CONFIG_HOME", ".config", "hutch/contexts.json", err);
+        return below("XDG_CONFIG_HOME", ".config", "hutch/contexts.json", NULL, err);
 }
 
 static int make_folders(char *path) {

@@ -73,7 +73,11 @@ static void defaults_are_those_of_the_user(void **state) {
         }
 
         assert_null(path_of_socket(NULL, NULL, &err));
-        assert_non_null(strstr(error_message(&err), "XDG_RUNTIME_DIR"));
+        assert_string_equal(error_message(&err),
+                            "XDG_RUNTIME_DIR is not set to an absolute path: set it, or HUTCH_SOCKET");
+        error_clear(&err);
+        assert_null(path_of_contexts(&err));
+        assert_string_equal(error_message(&err), "XDG_CONFIG_HOME or HOME is not set to an absolute path: set it");
         assert_int_equal(setenv("XDG_RUNTIME_DIR", "/run/user/12345", 1), 0);
         assert_int_equal(setenv("HOME", "/home/somebody", 1), 0);
         check_path(path_of_socket(NULL, NULL, NULL), "/run/user/12345/hutch/hutchd.sock");
