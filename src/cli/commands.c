@@ -200,7 +200,8 @@ static const Option daemon_stop_options[] = {
 };
 
 static const Option token_file_options[] = {
-        { "file", 0, "FILE", .help = "the file, if it is not tokens in the daemon's state folder", COMPLETES_FILES },
+        { "file", 0, "FILE", .help = "the file, if it is not the one that hutchd is configured to read",
+          COMPLETES_FILES },
         {},
 };
 

@@ -5,24 +5,20 @@
 
 #include "cli/doctor.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <spawn.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/fd.h"
 #include "base/memory.h"
 #include "base/paths.h"
 #include "base/program.h"
 #include "base/strings.h"
 #include "cli/connection.h"
 #include "cli/output.h"
+#include "cli/program-line.h"
 #include "cli/report.h"
 #include "pbtext/pbtext.h"
 
@@ -53,32 +49,6 @@ static void findings_clear(Findings *findings) {
 
 /* ---- The programs ---- */
 
-/* The first line that `@program --version` prints. */
-static int ask_version(const char *program, char *ret_line, size_t size) {
-        char *const argv[] = { (char *) program, (char *) "--version", NULL };
-        posix_spawn_file_actions_t actions;
-        int fds[2], status, r;
-        ssize_t n;
-        pid_t pid;
-
-        if (pipe2(fds, O_CLOEXEC) < 0)
-                return -errno;
-
-        (void) posix_spawn_file_actions_init(&actions);
-        (void) posix_spawn_file_actions_adddup2(&actions, fds[1], STDOUT_FILENO);
-        r = posix_spawn(&pid, program, &actions, NULL, argv, environ);
-        (void) posix_spawn_file_actions_destroy(&actions);
-        (void) fd_close(fds[1]);
-        n = r == 0 ? read(fds[0], ret_line, size - 1) : 0;
-        (void) fd_close(fds[0]);
-        if (r != 0)
-                return -r;
-
-        ret_line[n > 0 ? n : 0] = '\0';
-        ret_line[strcspn(ret_line, "\n")] = '\0';
-        return waitpid(pid, &status, 0) == pid && status == 0 ? 0 : -EIO;
-}
-
 static void examine_program(Findings *findings, const char *name) {
         _cleanup_free_ char *path = program_find(name, HUTCH_LIBEXECDIR);
         char version[64] = "";
@@ -88,7 +58,7 @@ static void examine_program(Findings *findings, const char *name) {
                 findings_add(findings, name, VERDICT_BAD, "install Hutch again: all of it", "it is not here");
                 return;
         }
-        if (ask_version(path, version, sizeof(version)) < 0) {
+        if (program_line(path, "--version", version, sizeof(version)) < 0) {
                 findings_add(findings, name, VERDICT_BAD, "install Hutch again: all of it", "%s does not run", path);
                 return;
         }

@@ -6,17 +6,22 @@
 #include "cli/token-commands.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/memory.h"
 #include "base/paths.h"
 #include "base/private-file.h"
+#include "base/program.h"
+#include "base/strings.h"
 #include "base/token-file.h"
 #include "cli/exit-codes.h"
 #include "cli/output.h"
+#include "cli/program-line.h"
 #include "cli/report.h"
 
 static int fail(const HutchError *err) {
@@ -24,20 +29,23 @@ static int fail(const HutchError *err) {
         return EXIT_FAILURE;
 }
 
-/* The file, which the caller frees: --file, or that of the daemon of this user, whose state folder is made. */
+/* The file, which the caller frees: --file, or that of the daemon of this user, as it is configured, whose folder is
+ * made. */
 static char *find_file(const Arguments *arguments, HutchError *err) {
         const char *given = arguments_get(arguments, "file");
-        _cleanup_free_ char *state = NULL;
-        char *path;
+        _cleanup_free_ char *program = given ? NULL : program_find("hutchd", HUTCH_LIBEXECDIR), *folder = NULL;
+        char path[PATH_MAX];
 
         if (given)
                 return xstrdup(given);
-        state = path_of_state(NULL, NULL, err);
-        if (!state || make_private_folder(state, err) < 0)
+        if (!program || program_line(program, "--print-tokens-file", path, sizeof(path)) < 0 || path[0] != '/') {
+                (void) error_set(err, -ENOENT, "FILE_NOT_FOUND",
+                                 "%s does not tell where the daemon's tokens are; name the file by --file",
+                                 program ? program : "no hutchd is beside hutch, and it");
                 return NULL;
-        if (asprintf(&path, "%s/tokens", state) < 0)
-                abort();
-        return path;
+        }
+        folder = xstrndup(path, (size_t) (strrchr(path, '/') - path));
+        return *folder && make_private_folder(folder, err) < 0 ? NULL : xstrdup(path);
 }
 
 /* Reads the file; one that is not there has no tokens. */

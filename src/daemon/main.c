@@ -15,6 +15,7 @@
 #include "base/paths.h"
 #include "daemon/config.h"
 #include "daemon/daemon.h"
+#include "daemon/remote.h"
 #include "store/store.h"
 
 static const char help[] = "Usage: hutchd [OPTION]...\n"
@@ -26,6 +27,8 @@ static const char help[] = "Usage: hutchd [OPTION]...\n"
                            "  --idle-exit TIME  end after having been of no use for that long: 10m (0: never)\n"
                            "  --check-config    read the configuration and its files, say what is wrong, and end\n"
                            "  --print-config    print the configuration's reference, with every default, and end\n"
+                           "  --print-tokens-file\n"
+                           "                    print which file of tokens is configured, and end\n"
                            "  --backup FILE     copy the store, also of a running daemon, to a new file, and end\n"
                            "  --version         print the version and end\n"
                            "  --help            print this and end\n"
@@ -40,6 +43,7 @@ typedef struct Options {
         const char *config_flag;
         const char *backup;
         bool check_config;
+        bool print_tokens_file;
 } Options;
 
 static int refuse(const char *format, ...) {
@@ -64,13 +68,19 @@ static int refuse_option(int found, const char *word) {
 
 /* Prints what was asked for and tells how to end, or returns -1 to go on. */
 static int parse_options(int argc, char *argv[], Options *options) {
-        enum { SOCKET = 256, STATE, CONFIG, IDLE_EXIT, CHECK, PRINT, BACKUP, VERSION, HELP };
+        enum { SOCKET = 256, STATE, CONFIG, IDLE_EXIT, CHECK, PRINT, PRINT_TOKENS_FILE, BACKUP, VERSION, HELP };
         static const struct option table[] = {
-                { "socket", required_argument, NULL, SOCKET }, { "state", required_argument, NULL, STATE },
-                { "config", required_argument, NULL, CONFIG }, { "idle-exit", required_argument, NULL, IDLE_EXIT },
-                { "check-config", no_argument, NULL, CHECK },  { "print-config", no_argument, NULL, PRINT },
-                { "backup", required_argument, NULL, BACKUP }, { "version", no_argument, NULL, VERSION },
-                { "help", no_argument, NULL, HELP },           {},
+                { "socket", required_argument, NULL, SOCKET },
+                { "state", required_argument, NULL, STATE },
+                { "config", required_argument, NULL, CONFIG },
+                { "idle-exit", required_argument, NULL, IDLE_EXIT },
+                { "check-config", no_argument, NULL, CHECK },
+                { "print-config", no_argument, NULL, PRINT },
+                { "print-tokens-file", no_argument, NULL, PRINT_TOKENS_FILE },
+                { "backup", required_argument, NULL, BACKUP },
+                { "version", no_argument, NULL, VERSION },
+                { "help", no_argument, NULL, HELP },
+                {},
         };
         int found, index = 0;
 
@@ -94,6 +104,9 @@ static int parse_options(int argc, char *argv[], Options *options) {
                 case CHECK:
                         options->check_config = true;
                         break;
+                case PRINT_TOKENS_FILE:
+                        options->print_tokens_file = true;
+                        break;
                 case BACKUP:
                         options->backup = optarg;
                         break;
@@ -112,8 +125,8 @@ static int parse_options(int argc, char *argv[], Options *options) {
         }
         if (optind < argc)
                 return refuse("unexpected argument '%s'", argv[optind]);
-        if (options->check_config && options->backup)
-                return refuse("--check-config and --backup exclude each other");
+        if (options->check_config + options->print_tokens_file + (options->backup != NULL) > 1)
+                return refuse("--check-config, --print-tokens-file and --backup exclude each other");
         return -1;
 }
 
@@ -126,6 +139,17 @@ static int backup(const Config *config, const Options *options, HutchError *err)
         if (asprintf(&file, "%s/hutch.db", state) < 0)
                 return error_set(err, -ENOMEM, "HOST_EXHAUSTED", "no memory");
         return store_backup(file, options->backup, err);
+}
+
+static int print_tokens_file(const Config *config, const Options *options, HutchError *err) {
+        _cleanup_free_ char *state = path_of_state(options->daemon.state_flag, config->state, err);
+        _cleanup_free_ char *file = state ? remote_tokens_file(config, state) : NULL;
+
+        if (!file)
+                return -EINVAL;
+        return puts(file) < 0 || fflush(stdout) != 0
+                       ? error_set(err, -errno, "INTERNAL", "cannot write: %s", strerror(errno))
+                       : 0;
 }
 
 static int run(Options *options, HutchError *err) {
@@ -142,6 +166,8 @@ static int run(Options *options, HutchError *err) {
                 return r;
         if (options->check_config)
                 return daemon_check_files(&config, &options->daemon, err);
+        if (options->print_tokens_file)
+                return print_tokens_file(&config, options, err);
         if (options->backup)
                 return backup(&config, options, err);
         return daemon_run(&config, &options->daemon, err);

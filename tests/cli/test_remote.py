@@ -70,6 +70,24 @@ def test_tokens_are_created_listed_and_revoked(hutch, tmp_path):
     assert hutch.ok("token", "create", "ci") != token
 
 
+def test_tokens_are_where_the_daemon_is_configured_to_read_them(hutch, tmp_path):
+    config = tmp_path / "hutchd.yaml"
+    hutch.env["HUTCH_CONFIG"] = str(config)
+    config.write_text(f"listen:\n  tokens_file: {tmp_path}/etc/callers\n", encoding="utf-8")
+    hutch.ok("token", "create", "ci")
+    assert "\nci " in (tmp_path / "etc/callers").read_text(encoding="ascii")
+
+    del hutch.env["HUTCH_STATE"]
+    config.write_text(f"state: {tmp_path}/other\n", encoding="utf-8")
+    hutch.ok("token", "create", "ci")
+    assert (tmp_path / "other/tokens").exists()
+
+    config.write_text("nosuch: 1\n", encoding="utf-8")
+    ended = hutch("token", "list")
+    assert (ended.code, ended.out) == (1, "")
+    assert "hutchd.yaml:1: nosuch" in ended.err and "--file" in ended.err
+
+
 @pytest.mark.parametrize("name", ["CI", "a_b", "-a", "a-", "", "x" * 64])
 def test_a_name_that_is_none_is_refused(hutch, name):
     assert "is no name" in hutch.refused("token", "create", "--", name, code=2)
