@@ -104,7 +104,7 @@ def test_a_daemon_does_not_start_with_a_bad_configuration(idle):
         (["--socket", ""], "--socket cannot be empty"),
         (["--idle-exit="], "--idle-exit cannot be empty"),
         (["--version=3"], "--version takes no value"),
-        (["--check-config", "--backup", "file"], "--backup exclude each other"),
+        (["--check-config", "--backup", "file"], "--check-config, --print-tokens-file and --backup exclude each other"),
     ],
 )
 def test_bad_arguments(arguments, why):
