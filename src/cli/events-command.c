@@ -58,6 +58,17 @@ static int read_since(const Arguments *arguments, HutchWatchOptions *options, ui
         return 0;
 }
 
+/* A type that there is none of would never come. */
+static int check_types(const char *const *types, HutchError *err) {
+        _cleanup_(message_freep) ProtobufCMessage *event = contract_message("Event");
+        _cleanup_(error_clear) HutchError why = {};
+
+        for (; *types; types++)
+                if (message_set(event, "type", *types, &why) < 0)
+                        return error_set(err, -EINVAL, "USAGE", "--type: %s", error_message(&why));
+        return 0;
+}
+
 static bool is_wanted(const Events *events, const HutchEvent *event) {
         if (event->time < events->not_before)
                 return false;
@@ -190,7 +201,7 @@ int command_events(const Arguments *arguments) {
                 .printer = { .format = output_format(arguments), .n_columns = 1 },
         };
 
-        if (read_since(arguments, &options, &events.not_before, &err) < 0)
+        if (read_since(arguments, &options, &events.not_before, &err) < 0 || check_types(types, &err) < 0)
                 return usage_error(arguments, "%s", error_message(&err));
         if (run(arguments, &events, &options, &error) < 0)
                 return report_error(error, NULL, EXIT_FAILURE);

@@ -123,6 +123,7 @@ def test_what_is_near_nothing_is_not_guessed(alone, words):
         (["stop", "--grace", "x", "some-id"], "--grace"),
         (["wait", "--for", "HAPPY", "some-id"], "there is no state 'HAPPY'"),
         (["events", "--since", "yesterday"], "a cursor, or a duration"),
+        (["events", "--type", "SANDBOX_CRATED"], "SANDBOX_CREATED"),
         (["exec", "logs", "--tail", "-1", "some-id", "main"], "a number of lines"),
         (["exec", "--detach", "-i", "some-id", "true"], "exclude each other"),
         (["completion", "tcsh"], "bash, zsh and fish"),
