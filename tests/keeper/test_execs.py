@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pytest
+import sanitizers
 from keeper import MIB, protocol, wait_until
 
 
@@ -77,7 +78,8 @@ def test_head_and_tail_of_a_gibibyte_are_kept(keeper):
     memory = dict(
         line.split(":") for line in open(f"/proc/{keeper.process.pid}/status", encoding="utf-8") if ":" in line
     )
-    assert int(memory["VmHWM"].split()[0]) < 16 * 1024
+    # Sanitizers keep what was freed: the longer it takes, the more.
+    assert int(memory["VmHWM"].split()[0]) < 16 * 1024 or sanitizers.LOGS
 
 
 def test_environment_folder_and_user_are_as_asked(keeper):
