@@ -102,6 +102,10 @@ static int admit_token(const ApiRemote *remote, const MetadataEntry *header, Hut
         return tokens_check(remote->tokens, token, len, err);
 }
 
+static bool has_expired(const Peer *peer) {
+        return (int64_t) (clock_realtime_ns() / NSEC_PER_SEC) > peer->certificate_end;
+}
+
 static int admit_certificate(const char *subject, HutchError *err) {
         if (subject[0] == '\0' || strlen(subject) > CALLER_NAME_SIZE - sizeof(CERTIFICATE_PREFIX))
                 return reason_set(err, -EACCES, REASON_CREDENTIALS_INVALID,
@@ -119,6 +123,9 @@ static int admit_remote(const Api *api, Call *call, const Peer *peer, HutchError
                 return reason_set(err, -EACCES, REASON_CREDENTIALS_MISSING, "callers over TCP are served by TLS only");
         if (remote->certificate_required && !subject)
                 return reason_set(err, -EACCES, REASON_CREDENTIALS_MISSING, "a client certificate is required");
+        /* It was not when the connection was made. */
+        if (subject && has_expired(peer))
+                return reason_set(err, -EACCES, REASON_CREDENTIALS_EXPIRED, "the client certificate has expired");
         if (header)
                 return admit_token(remote, header, err);
         if (remote->token_required)

@@ -327,7 +327,8 @@ static void on_drained(void *user) {
 static void on_established(void *user) {
         Connection *connection = user;
 
-        if (tls_peer_subject(socket_tls(connection->socket), &connection->peer.certificate_subject) < 0)
+        if (tls_peer_certificate(socket_tls(connection->socket), &connection->peer.certificate_subject,
+                                 &connection->peer.certificate_end) < 0)
                 connection_close(connection);
 }
 

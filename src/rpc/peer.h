@@ -2,6 +2,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 /* Who is at the other end of a connection, as far as the transport knows. */
@@ -15,6 +16,7 @@ typedef struct Peer {
 
         bool encrypted;            /* TLS */
         char *certificate_subject; /* of the client's certificate, which was verified; NULL: it gave none */
+        int64_t certificate_end;   /* the last second in which that is valid, since 1970 */
         char *address;             /* "unix", "127.0.0.1:4711", "[::1]:4711" */
 } Peer;
 

@@ -56,6 +56,6 @@ ByteQueue *tls_output(Tls *tls) {
         return tls_verbs(tls)->output(tls);
 }
 
-int tls_peer_subject(const Tls *tls, char **ret_subject) {
-        return tls_verbs(tls)->peer_subject(tls, ret_subject);
+int tls_peer_certificate(const Tls *tls, char **ret_subject, int64_t *ret_end) {
+        return tls_verbs(tls)->peer_certificate(tls, ret_subject, ret_end);
 }

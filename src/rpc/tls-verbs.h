@@ -18,5 +18,5 @@ typedef struct TlsVerbs {
         int (*write)(Tls *tls, const void *bytes, size_t len, HutchError *err);
         void (*close)(Tls *tls);
         ByteQueue *(*output)(Tls *tls);
-        int (*peer_subject)(const Tls *tls, char **ret_subject);
+        int (*peer_certificate)(const Tls *tls, char **ret_subject, int64_t *ret_end);
 } TlsVerbs;

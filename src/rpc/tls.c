@@ -14,6 +14,7 @@
 #include <openssl/x509v3.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -574,15 +575,19 @@ static ByteQueue *machine_output(Tls *tls) {
         return &tls->out;
 }
 
-static int machine_peer_subject(const Tls *tls, char **ret_subject) {
+static int machine_peer_certificate(const Tls *tls, char **ret_subject, int64_t *ret_end) {
         X509 *certificate = SSL_get0_peer_certificate(tls->ssl);
+        struct tm end;
         BIO *text;
         char *bytes;
         long len;
 
         *ret_subject = NULL;
+        *ret_end = 0;
         if (!certificate)
                 return 0;
+        if (ASN1_TIME_to_tm(X509_get0_notAfter(certificate), &end) == 1)
+                *ret_end = timegm(&end);
 
         text = BIO_new(BIO_s_mem());
         if (!text)
@@ -609,5 +614,5 @@ static const TlsVerbs openssl_verbs = {
         .write = machine_write,
         .close = machine_close,
         .output = machine_output,
-        .peer_subject = machine_peer_subject,
+        .peer_certificate = machine_peer_certificate,
 };

@@ -94,6 +94,6 @@ void tls_close(Tls *tls) __attribute__((nonnull));
 /* What is to be sent: the caller drops what was. */
 ByteQueue *tls_output(Tls *tls) __attribute__((nonnull, returns_nonnull));
 
-/* The subject of the peer's verified certificate as RFC 2253 writes it ("CN=alice,O=Example"), which the caller frees;
- * NULL when the peer gave none. -ENOMEM. */
-int tls_peer_subject(const Tls *tls, char **ret_subject) __attribute__((nonnull));
+/* The subject of the peer's verified certificate as RFC 2253 writes it ("CN=alice,O=Example"), which the caller frees,
+ * and the last second in which it is valid, since 1970. NULL and 0 when the peer gave none. -ENOMEM. */
+int tls_peer_certificate(const Tls *tls, char **ret_subject, int64_t *ret_end) __attribute__((nonnull));

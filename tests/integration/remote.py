@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Daemons that serve over TCP, and who calls them: certificates, tokens and clients."""
 
+import datetime
 import hashlib
 import re
 import secrets
@@ -17,6 +18,20 @@ from certificate_files import Folder  # noqa: E402 pylint: disable=wrong-import-
 
 FAR = 10**9  # seconds
 
+# An authority whose certificates can end at any second; `openssl x509` counts days.
+AUTHORITY = """
+[ca]
+default_ca = authority
+[authority]
+database = index.txt
+new_certs_dir = .
+default_md = sha256
+rand_serial = yes
+policy = subjects
+[subjects]
+commonName = supplied
+"""
+
 
 class Certificates(Folder):
     """What a daemon and its clients have: two authorities that know nothing of each other, and what they signed."""
@@ -31,6 +46,17 @@ class Certificates(Folder):
         self.make("bob", "extendedKeyUsage=clientAuth")
         self.make("expired", "extendedKeyUsage=clientAuth", days=-1)
         self.make("stranger", "extendedKeyUsage=clientAuth", authority="other-ca")
+
+    def make_short(self, name: str, seconds: float) -> None:
+        """A client's certificate that ends so soon."""
+        self.make(name, "extendedKeyUsage=clientAuth")
+        config = self.folder / "authority.cnf"
+        config.write_text(AUTHORITY, encoding="ascii")
+        (self.folder / "index.txt").touch()
+        end = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=seconds)
+        files = ["-in", self.folder / f"{name}.csr", "-extfile", self.folder / f"{name}.ext", "-out", self.cert(name)]
+        authority = ["-config", config, "-cert", self.cert("ca"), "-keyfile", self.key("ca")]
+        self.openssl("ca", "-batch", "-notext", *authority, *files, "-enddate", f"{end:%Y%m%d%H%M%SZ}")
 
     def server(self, name: str = "server") -> dict:
         """Keys of the configuration."""

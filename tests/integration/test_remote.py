@@ -159,6 +159,30 @@ def test_a_caller_with_a_certificate_is_known_by_its_subject(make_remote, certif
             daemon.remote(certificate=name).info()
 
 
+@pytest.mark.rules("AUTH-003", "AUTH-008")
+def test_a_certificate_ends_also_on_open_connections(make_remote, certificates):
+    wanted = {"client_certificates": "wanted", "client_ca": str(certificates.cert("ca"))}
+    daemon = make_remote(certificates.server() | wanted)
+    daemon.begin()
+    certificates.make_short("short", 3 + 2 * PATIENCE)
+    client, token = daemon.remote(certificate="short"), daemon.remote(daemon.tokens.add("ci"), "short")
+    assert client.info().caller == "cert:CN=short" and token.info().caller == "token:ci"
+    watch, made = client.watch(), client.create()
+
+    def has_expired():
+        try:
+            client.info()
+        except grpc.RpcError as error:
+            return Refusal(error).reason == "CREDENTIALS_EXPIRED"
+        return False
+
+    wait_until(has_expired)
+    assert watch.next().sandbox_id == made.id  # what is under way goes on
+    watch.close()
+    with refused("CREDENTIALS_EXPIRED"):
+        token.info()
+
+
 @pytest.mark.rules("AUTH-003")
 def test_certificates_and_tokens_can_both_be_required(make_remote, certificates):
     required = {"client_certificates": "required", "client_ca": str(certificates.cert("ca"))}
