@@ -19,6 +19,7 @@ from sandbox_files import Files
 
 FS_IOC_FSGETXATTR = 0x801C581F
 SYS_QUOTACTL_FD, Q_GETQUOTA, PRJQUOTA = 443, 0x800007, 2
+FOUND = 2 * LIMIT  # seconds: while others remove files of the disk, nobody may look for a minute and more
 
 # All of these end, so that a limit that does not hold fails a test and not the machine.
 BIG_FILE = """
@@ -91,9 +92,9 @@ def usage(daemon, sandbox):
 
 
 def python(daemon, sandbox, script, *arguments, **spec):
-    """Runs a hostile program to its end. While others remove files of the disk, that may take a minute and more."""
+    """Runs a hostile program to its end."""
     exec_id = daemon.start(sandbox, "python3", "-c", script, *arguments, **spec).id
-    return daemon.wait_exec(sandbox, exec_id, limit=2 * LIMIT)
+    return daemon.wait_exec(sandbox, exec_id, limit=FOUND)
 
 
 # ---- By measuring ----
@@ -136,7 +137,7 @@ def test_what_callers_write_counts_as_well(daemon, small):
             files.write(f"part-{number}", bytes(MIB))
         except grpc.RpcError as error:
             assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED, error
-    wait_until(lambda: is_full(files))
+    wait_until(lambda: is_full(files), limit=FOUND)
     assert "disk_bytes" in {hit.limit for hit in hits(daemon, small)}
     for path in files.names("."):
         files.remove(path)
@@ -150,7 +151,7 @@ def test_a_long_upload_that_is_too_much_ends(daemon, small):
     except grpc.RpcError as error:
         assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED, error
     else:
-        wait_until(lambda: is_full(files))
+        wait_until(lambda: is_full(files), limit=FOUND)
         files.remove("big")
     wait_until(lambda: not is_full(files))
 
@@ -215,7 +216,7 @@ def test_holes_and_second_names_do_not_count(daemon, small):
 def test_what_an_exec_left_running_is_ended_too(daemon, small):
     left = f"python3 -c '{BIG_FILE}' /workspace/big & sleep 0.1"
     daemon.run(small, "sh", "-c", f"({left}) >/dev/null 2>&1 </dev/null &")
-    wait_until(lambda: hits(daemon, small))
+    wait_until(lambda: hits(daemon, small), limit=FOUND)
     wait_until(lambda: usage(daemon, small).processes == 0)
 
 
@@ -242,7 +243,7 @@ def test_a_limit_holds_for_what_was_there_before_a_restart(daemon, small):
     daemon.resume(small)
     daemon.wait(small, "READY")
     script = "head -c 8000000 /dev/zero > /workspace/after; sleep 1000"
-    ended = daemon.wait_exec(small, daemon.start(small, "sh", "-c", script).id)
+    ended = daemon.wait_exec(small, daemon.start(small, "sh", "-c", script).id, limit=FOUND)
     assert_killed(daemon, small, ended, "disk_bytes", 32 * MIB)
 
 

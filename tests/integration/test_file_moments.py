@@ -18,7 +18,7 @@ from pathlib import Path
 import grpc
 import pytest
 from hutch.v1 import file_pb2
-from hutchd import MIB, Daemon, Refusal, is_alive, state_name, wait_until
+from hutchd import LIMIT, MIB, Daemon, Refusal, is_alive, state_name, wait_until
 from sandbox_files import Files
 from test_file_transfers import LONG, UPLOADER, Gated, drafts
 
@@ -210,7 +210,7 @@ def test_an_archive_that_is_too_much_is_told(daemon, small):
         small.unpack("t", target.getvalue(), create_parents=True)
     except grpc.RpcError as error:
         assert Refusal(error).reason == "DISK_FULL", error
-    wait_until(lambda: is_full(small))
+    wait_until(lambda: is_full(small), limit=2 * LIMIT)  # found late while others remove files
     listed = small.page("t", page_size=1000).files
     assert listed and {file.size_bytes for file in listed} == {MIB}
     small.remove("t", recursive=True)
