@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keepers for the tests."""
 
+import contextlib
 import itertools
 import os
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -27,12 +30,23 @@ def _stubs(tmp_path_factory):
 
 
 @pytest.fixture(scope="session", name="cgroups")
-def make_cgroups(tmp_path_factory):
+def make_cgroups():
     """A folder of the cgroup tree for this session."""
     folder = cgroup_mount() / f"hutch-test-keeper-{os.getpid()}"
     folder.mkdir()
     yield folder
     folder.rmdir()
+
+
+@contextlib.contextmanager
+def make_folder():
+    """One that other users can reach as well. Those of pytest are closed to them whenever another run of it begins."""
+    folder = Path(tempfile.mkdtemp(prefix="hutch-test-keeper-", dir="/tmp"))
+    folder.chmod(0o755)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def start_keepers(folder, cgroups):
@@ -53,21 +67,23 @@ def start_keepers(folder, cgroups):
 
 
 @pytest.fixture(name="start_keeper")
-def make_start_keeper(tmp_path, cgroups):
+def make_start_keeper(cgroups):
     """Starts keepers that end with the test."""
-    yield from start_keepers(tmp_path, cgroups)
+    with make_folder() as folder:
+        yield from start_keepers(folder, cgroups)
 
 
 @pytest.fixture(scope="module", name="keeper")
-def start_shared_keeper(tmp_path_factory, cgroups):
+def start_shared_keeper(cgroups):
     """A keeper for all tests of a file, which must have nothing running at their end."""
-    starting = start_keepers(tmp_path_factory.mktemp("keeper"), cgroups)
-    shared = next(starting)()
-    try:
-        yield shared
-        assert [one for one in shared.describe().execs if not one.HasField("end")] == []
-    finally:
-        next(starting, None)
+    with make_folder() as folder:
+        starting = start_keepers(folder, cgroups)
+        shared = next(starting)()
+        try:
+            yield shared
+            assert [one for one in shared.describe().execs if not one.HasField("end")] == []
+        finally:
+            next(starting, None)
 
 
 @pytest.fixture(name="user")
