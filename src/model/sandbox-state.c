@@ -72,6 +72,9 @@ static const SandboxTransition transitions[SANDBOX_INPUTS_N][SANDBOX_STATES_N] =
 int sandbox_state_apply(SandboxState state, SandboxInput input, SandboxTransition *ret_transition, HutchError *err) {
         SandboxTransition transition = transitions[input][state];
 
+        if (transition.action == TRANSITION_REFUSE && input == SANDBOX_REQUEST_USE)
+                return reason_set(err, -EBUSY, REASON_SANDBOX_WRONG_STATE,
+                                  "no command can be started while the sandbox is %s", state_names[state]);
         if (transition.action == TRANSITION_REFUSE)
                 return reason_set(err, -EBUSY, REASON_SANDBOX_WRONG_STATE,
                                   "'%s' is not possible while the sandbox is %s", input_names[input],

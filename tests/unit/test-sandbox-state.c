@@ -94,6 +94,9 @@ static void refusal_says_what_and_why(void **unused) {
 
         assert_int_equal(sandbox_state_apply(SANDBOX_STOPPING, SANDBOX_REQUEST_PAUSE, &transition, &err), -EBUSY);
         assert_string_equal(error_message(&err), "'pause' is not possible while the sandbox is STOPPING");
+        error_clear(&err);
+        assert_int_equal(sandbox_state_apply(SANDBOX_PAUSED, SANDBOX_REQUEST_USE, &transition, &err), -EBUSY);
+        assert_string_equal(error_message(&err), "no command can be started while the sandbox is PAUSED");
 }
 
 static void names_lead_back(void **unused) {
