@@ -9,6 +9,7 @@
 #include "base/utf8.h"
 
 static bool refuses_absolute_links;
+static mode_t mode_mask;
 
 void file_archive_refuse_absolute_links(void) {
         refuses_absolute_links = true;
@@ -16,6 +17,14 @@ void file_archive_refuse_absolute_links(void) {
 
 bool file_archive_refuses_absolute_links(void) {
         return refuses_absolute_links;
+}
+
+void file_archive_set_mode_mask(mode_t mask) {
+        mode_mask = mask;
+}
+
+mode_t file_archive_mode_mask(void) {
+        return mode_mask;
 }
 
 void file_archive_add_entry(HutchError *err, const char *text) {

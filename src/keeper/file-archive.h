@@ -2,6 +2,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <sys/types.h>
 
 #include "base/error.h"
 
@@ -11,6 +12,11 @@
  * of a sandbox. */
 void file_archive_refuse_absolute_links(void);
 bool file_archive_refuses_absolute_links(void);
+
+/* The permissions that nothing unpacked has, whatever the archive says. Without it: none; in a sandbox there is nobody
+ * else. */
+void file_archive_set_mode_mask(mode_t mask);
+mode_t file_archive_mode_mask(void);
 
 /* Adds the pair "entry" to an error that is set, if there is room: the beginning of @text, which is UTF-8. */
 void file_archive_add_entry(HutchError *err, const char *text) __attribute__((nonnull(2)));

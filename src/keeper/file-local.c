@@ -48,12 +48,16 @@ static int worker_end(Worker *worker, int exit_code) {
 
 static int worker_start(Worker *worker) {
         int pair[2], root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+        mode_t mask = umask(0) & (S_IRWXG | S_IRWXO);
+        (void) umask(mask);
         if (root < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
                 return -errno;
         worker->pid = fork();
         if (worker->pid == 0) {
                 (void) close(pair[0]);
-                (void) umask(0);
+                /* The sandbox does not say what others may do here. What is the owner's is needed for unpacking. */
+                file_archive_set_mode_mask(mask);
+                (void) umask(mask);
                 file_root_set(root, "/");
                 file_archive_refuse_absolute_links();
                 file_worker_serve(pair[1]);

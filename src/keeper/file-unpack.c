@@ -347,7 +347,7 @@ static int remember_folder(Unpacker *unpacker, struct archive_entry *entry) {
                 return -ENOMEM;
         *folder = (Folder){
                 .next = unpacker->folders,
-                .mode = archive_entry_perm(entry) & FOLDER_MODE_MASK,
+                .mode = archive_entry_perm(entry) & FOLDER_MODE_MASK & ~file_archive_mode_mask(),
                 .mtime = entry_mtime(entry),
         };
         memcpy(folder->path, unpacker->path, size - sizeof(Folder));
@@ -551,7 +551,7 @@ static int unpack_regular(Unpacker *unpacker, struct archive_entry *entry, Hutch
         if (r < 0)
                 return r;
         r = set_attributes(entry, draft.fd);
-        if (r >= 0 && fchmod(draft.fd, archive_entry_perm(entry) & FILE_MODE_MASK) < 0)
+        if (r >= 0 && fchmod(draft.fd, archive_entry_perm(entry) & FILE_MODE_MASK & ~file_archive_mode_mask()) < 0)
                 r = -errno;
         if (r >= 0 && futimens(draft.fd, (struct timespec[]){ { .tv_nsec = UTIME_OMIT }, entry_mtime(entry) }) < 0)
                 r = -errno;

@@ -203,6 +203,14 @@ def test_folders_are_found_by_way_of_the_one_above(hutch, sandbox, tmp_path):
         assert (tmp_path / copied / "file").read_text() == "x"
 
 
+@pytest.mark.parametrize("mask", [0o022, 0o077])
+def test_who_may_read_and_write_a_folder_here_is_not_said_by_the_sandbox(hutch, sandbox, tmp_path, mask):
+    inside(hutch, sandbox, "mkdir -p d/sub; echo x >d/f; chmod 4777 d/f; chmod 1777 d d/sub")
+    hutch.ok("cp", f"{sandbox}:d", f"{tmp_path}/new/d", umask=mask)
+    modes = {name: stat.S_IMODE(os.stat(tmp_path / "new" / name).st_mode) for name in ("", "d", "d/sub", "d/f")}
+    assert modes == {"": 0o755 & ~mask, "d": 0o755 & ~mask, "d/sub": 0o1777 & ~mask, "d/f": 0o777 & ~mask}
+
+
 def test_the_folder_above_has_no_name_that_its_copy_could_have(hutch, sandbox, tmp_path):
     (tmp_path / "here").mkdir()
     hutch.ok("mkdir", f"{sandbox}:into")
