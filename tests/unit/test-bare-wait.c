@@ -13,7 +13,7 @@
 #include "base/fd.h"
 #include "test.h"
 
-#define PATIENCE 1000 /* times a hundredth of a second */
+#define PATIENCE 6000 /* times a hundredth of a second */
 
 typedef struct Waiter {
         pid_t pid;

@@ -404,7 +404,7 @@ static void a_waiter_watches_from_the_sequence(void **state) {
 
         daemon->sandbox_state = HUTCH_SANDBOX_PAUSED;
         assert_int_equal(
-                hutch_sandbox_wait(client, "sandbox-0", BIT(READY) | BIT(STOPPED), 500 * NSEC_PER_MSEC, NULL, NULL),
+                hutch_sandbox_wait(client, "sandbox-0", BIT(READY) | BIT(STOPPED), 2 * NSEC_PER_SEC, NULL, NULL),
                 -ETIMEDOUT);
         assert_string_equal(daemon->calls[1].method, "WatchEvents");
         assert_true(daemon->calls[1].has_sequence);

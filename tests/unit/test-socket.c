@@ -21,7 +21,7 @@
 #include "fail-alloc.h"
 #include "test.h"
 
-#define PATIENCE (10 * NSEC_PER_SEC)
+#define PATIENCE (60 * NSEC_PER_SEC)
 #define MUCH ((size_t) 4 << 20) /* bytes; more than sockets hold */
 
 static char dir[] = "/tmp/hutch-test-socket-XXXXXX";
