@@ -28,7 +28,7 @@
 #include "fail-alloc.h"
 #include "test.h"
 
-#define RUN_SECONDS 15                /* less than the deadlines of calls in test-rpc-memory.c */
+#define RUN_SECONDS 60                /* less than the deadlines of calls in test-rpc-memory.c */
 #define PATIENCE (30 * NSEC_PER_MSEC) /* for what a test waits for, after an allocation failed */
 #define OUTPUT_MAX 16384              /* bytes that are shown of a run that went wrong */
 

@@ -418,7 +418,7 @@ static void on_channel_ended(ChannelCall *call, const ClientStatus *status) {
 static Outcome call_over_channel(uv_loop_t *loop, const char *text, TlsContext *tls) {
         static const ChannelEvents events = { .ended = on_channel_ended };
         ChannelOptions options = channel_options(text);
-        const ChannelRequest request = { .path = "/m.M/Echo", .deadline = uv_hrtime() + 20 * NSEC_PER_SEC };
+        const ChannelRequest request = { .path = "/m.M/Echo", .deadline = uv_hrtime() + 80 * NSEC_PER_SEC };
         _cleanup_(error_clear) HutchError err = {};
         Outcome outcome = {};
         ChannelHub *hub = NULL;
