@@ -46,7 +46,7 @@ typedef struct Options {
         bool print_tokens_file;
 } Options;
 
-static int refuse(const char *format, ...) {
+static int __attribute__((format(printf, 1, 2))) refuse(const char *format, ...) {
         va_list list;
 
         (void) fputs("hutchd: ", stderr);

@@ -126,10 +126,24 @@ const char *disk_rule_limit_exceeded(const DiskRule *rule, DiskUsage host) {
         return rule->is_over ? disk_rule_find_limit(rule, left) : NULL;
 }
 
+void disk_rule_let_write(DiskRule *rule, uint64_t now) {
+        if (!rule->is_over)
+                return;
+        rule->bar.bytes = least_of(rule->bar.bytes, rule->limit.bytes);
+        rule->bar.inodes = least_of(rule->bar.inodes, rule->limit.inodes);
+        rule->is_settling = false;
+        rule->let_at = now;
+}
+
+bool disk_rule_is_stale(const DiskRule *rule, uint64_t begin) {
+        return begin <= rule->let_at;
+}
+
 bool disk_rule_take(DiskRule *rule, DiskUsage measured, DiskUsage host, uint64_t begin, uint64_t end) {
         DiskUsage enough = disk_rule_enough(rule);
         bool is_over = disk_rule_find_limit(rule, measured) != NULL;
-        bool is_hit = measured.bytes > enough.bytes || measured.inodes > enough.inodes;
+        bool is_hit =
+                !disk_rule_is_stale(rule, begin) && (measured.bytes > enough.bytes || measured.inodes > enough.inodes);
 
         if (rule->is_settling || !rule->is_over)
                 rule->bar = measured;

@@ -18,8 +18,8 @@
  * comes to be over, and each time it has grown by a step since then. Since when is found by measuring again after the
  * hit: what was made while it was counted may have been missed, and is no fault of who comes next. While it is over it
  * is also measured when anything changed; until then, it is taken for granted that it is within its limit again when
- * the file system has become less full by what the sandbox had too much. Everything here is arithmetic. Times are
- * nanoseconds. */
+ * the file system has become less full by what the sandbox had too much. Who writes then hits the limit as anybody
+ * does, whatever was there before. Everything here is arithmetic. Times are nanoseconds. */
 
 typedef struct DiskRule {
         DiskUsage limit;       /* 0: none */
@@ -31,6 +31,7 @@ typedef struct DiskRule {
         bool is_settling;  /* it was hit, and is measured next to know what from */
         const char *found; /* the limit that it is above by what was counted so far; NULL: not known yet */
         uint64_t measured_at, took;
+        uint64_t let_at; /* when something was last let write although it was over; 0: never */
 } DiskRule;
 
 /* @host is how much is used of the file system now. */
@@ -53,6 +54,12 @@ void disk_rule_forget_hit(DiskRule *rule) __attribute__((nonnull));
 
 /* The limit that it is over, as the contract calls it; NULL: none, as far as @host tells. */
 const char *disk_rule_limit_exceeded(const DiskRule *rule, DiskUsage host) __attribute__((nonnull));
+
+/* Something is let write, as that said that the sandbox is over no limit. */
+void disk_rule_let_write(DiskRule *rule, uint64_t now) __attribute__((nonnull));
+
+/* Whether what is measured since @begin tells of what was there before somebody was let write. */
+bool disk_rule_is_stale(const DiskRule *rule, uint64_t begin) __attribute__((nonnull));
 
 /* The limit that @usage is above; NULL: none. */
 const char *disk_rule_find_limit(const DiskRule *rule, DiskUsage usage) __attribute__((nonnull));

@@ -177,6 +177,8 @@ static void take_report(DiskWatch *watch, const Report *report) {
         DiskUsage usage = report->usage;
 
         if (!report->is_last) {
+                if (disk_rule_is_stale(&watch->rule, watch->began))
+                        return;
                 disk_rule_take_hit(&watch->rule, usage);
                 tell_hit(watch, usage);
                 return;
@@ -295,11 +297,15 @@ void disk_watch_set_active(DiskWatch *watch, bool active) {
 
 const char *disk_watch_check(DiskWatch *watch) {
         look(watch);
-        return watch->project > 0 ? watch->full : disk_watch_limit_exceeded(watch);
+        return watch->project > 0 ? watch->full : disk_rule_limit_exceeded(&watch->rule, host_usage(watch));
 }
 
-const char *disk_watch_limit_exceeded(const DiskWatch *watch) {
-        return disk_rule_limit_exceeded(&watch->rule, host_usage(watch));
+const char *disk_watch_begin_writing(DiskWatch *watch) {
+        const char *limit = disk_rule_limit_exceeded(&watch->rule, host_usage(watch));
+
+        if (!limit)
+                disk_rule_let_write(&watch->rule, clock_monotonic_ns());
+        return limit;
 }
 
 DiskUsage disk_watch_usage(DiskWatch *watch) {

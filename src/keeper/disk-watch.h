@@ -41,8 +41,8 @@ void disk_watch_set_active(DiskWatch *watch, bool active) __attribute__((nonnull
  * NULL. */
 const char *disk_watch_check(DiskWatch *watch) __attribute__((nonnull));
 
-/* The limit that the sandbox is over, so that what is started must not write; or NULL. */
-const char *disk_watch_limit_exceeded(const DiskWatch *watch) __attribute__((nonnull));
+/* Something is started. The limit that the sandbox is over, so that it must not write; or NULL. */
+const char *disk_watch_begin_writing(DiskWatch *watch) __attribute__((nonnull));
 
 /* What the sandbox has, as far as it is known. Without quotas it may be measured for the next who asks. */
 DiskUsage disk_watch_usage(DiskWatch *watch) __attribute__((nonnull));

@@ -208,7 +208,7 @@ static void keeper_watch_disk(Keeper *keeper) {
 }
 
 int keeper_begin_writing(Keeper *keeper, HutchError *err) {
-        const char *limit = keeper->disk ? disk_watch_limit_exceeded(keeper->disk) : NULL;
+        const char *limit = keeper->disk ? disk_watch_begin_writing(keeper->disk) : NULL;
 
         if (limit) {
                 (void) reason_set(err, -EDQUOT, REASON_DISK_FULL,
@@ -445,7 +445,7 @@ int keeper_start_exec(Keeper *keeper, const ExecPlan *plan, KeptExec **ret_exec,
                 return reason_set(err, -EMFILE, REASON_HOST_EXHAUSTED, "the sandbox has %d execs: forget some",
                                   KEEPER_EXECS_MAX);
 
-        limit = keeper->disk ? disk_watch_limit_exceeded(keeper->disk) : NULL;
+        limit = keeper->disk ? disk_watch_begin_writing(keeper->disk) : NULL;
         keeper->owner.files_must_not_grow = limit != NULL;
         r = kept_exec_start(&keeper->owner, plan, &exec, err);
         if (r < 0)

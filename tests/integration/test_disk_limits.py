@@ -236,6 +236,14 @@ def test_over_its_limit_a_sandbox_can_remove_and_not_write(daemon, small):
     wait_until(lambda: usage(daemon, small).disk_bytes < 32 * MIB)
 
 
+@pytest.mark.rules("PROF-008")
+def test_room_that_was_made_can_be_used_within_the_limit_and_no_further(daemon, small):
+    for _ in range(3):
+        ended = python(daemon, small, FAR_TOO_MUCH)
+        assert ended.result.end_reason == exec_pb2.EXEC_END_REASON_DISK_FULL
+        daemon.shell(small, "rm /workspace/big")
+
+
 def test_a_limit_holds_for_what_was_there_before_a_restart(daemon, small):
     daemon.shell(small, "head -c 30000000 /dev/zero > /workspace/before")
     daemon.stop(small)

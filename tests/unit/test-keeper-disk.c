@@ -292,6 +292,37 @@ static void a_sandbox_is_over_before_all_of_it_was_counted(void **state) {
         assert_null(disk_rule_limit_exceeded(&rule, usage(1000 * MIB, 1000)));
 }
 
+static void who_writes_into_room_that_was_made_hits_the_limit_again(void **state) {
+        DiskRule rule = new_rule(64 * MIB, 1000);
+
+        (void) state;
+        assert_true(take(&rule, 500 * MIB, 10, 1000 * MIB));
+        assert_false(take(&rule, 500 * MIB, 10, 1000 * MIB));
+        assert_null(disk_rule_limit_exceeded(&rule, usage(510 * MIB, 1000)));
+
+        /* What is being measured meanwhile is of before, and is nobody's fault who writes now. */
+        disk_rule_let_write(&rule, 2 * NSEC_PER_SEC);
+        assert_true(disk_rule_is_stale(&rule, NSEC_PER_SEC));
+        assert_false(take(&rule, 500 * MIB, 10, 1000 * MIB));
+        assert_true(rule.is_over);
+        assert_false(disk_rule_is_stale(&rule, 3 * NSEC_PER_SEC));
+        assert_true(
+                disk_rule_take(&rule, usage(80 * MIB, 10), usage(600 * MIB, 1000), 3 * NSEC_PER_SEC, 4 * NSEC_PER_SEC));
+
+        /* Also when the first hit is not settled. */
+        rule = new_rule(64 * MIB, 1000);
+        assert_true(take(&rule, 500 * MIB, 10, 1000 * MIB));
+        disk_rule_let_write(&rule, 2 * NSEC_PER_SEC);
+        assert_true(
+                disk_rule_take(&rule, usage(80 * MIB, 10), usage(600 * MIB, 1000), 3 * NSEC_PER_SEC, 4 * NSEC_PER_SEC));
+
+        /* One that is not over is as it was. */
+        rule = new_rule(64 * MIB, 1000);
+        assert_false(take(&rule, 10 * MIB, 10, 1000 * MIB));
+        disk_rule_let_write(&rule, 9 * NSEC_PER_SEC);
+        assert_false(disk_rule_is_stale(&rule, NSEC_PER_SEC));
+}
+
 static void inodes_are_a_limit_like_bytes(void **state) {
         DiskRule rule = new_rule(0, 1000);
 
@@ -329,6 +360,7 @@ int main(void) {
                 cmocka_unit_test(a_sandbox_over_its_limit_may_shrink_and_not_grow),
                 cmocka_unit_test(room_that_was_made_is_taken_for_the_sandbox_s),
                 cmocka_unit_test(a_sandbox_is_over_before_all_of_it_was_counted),
+                cmocka_unit_test(who_writes_into_room_that_was_made_hits_the_limit_again),
                 cmocka_unit_test(inodes_are_a_limit_like_bytes),
                 cmocka_unit_test(without_limits_nothing_is_over),
         };
