@@ -44,7 +44,7 @@ char fake_daemon_address[80];
 
 static FakeDaemon *told; /* shared with the test */
 static char folder[32];
-static pid_t supervisor;
+static pid_t supervisor, cleaner;
 
 /* Notes a call. */
 static typeof(told->calls[0]) *note(Call *call) {
@@ -546,8 +546,8 @@ static void end_with_parent(pid_t parent, int number) {
 }
 
 static int remove_folder(void) {
-        static const char *const left[] = { "s",          "ca.pem",     "ca.key",    "server.pem",
-                                            "server.key", "client.pem", "client.key" };
+        static const char *const left[] = { "s",          "mute.s",     "ca.pem",     "ca.key",
+                                            "server.pem", "server.key", "client.pem", "client.key" };
         int fd = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
 
         for (size_t i = 0; i < sizeof(left) / sizeof(left[0]); i++)
@@ -598,8 +598,7 @@ _Noreturn static void serve(int fd, TlsContext *tls) {
 
 /* Has one daemon follow the other. */
 _Noreturn static void supervise(int fd, TlsContext *tls, pid_t test) {
-        (void) signal(SIGTERM, on_test_gone);
-        end_with_parent(test, SIGTERM);
+        end_with_parent(test, SIGKILL);
         supervisor = getpid();
         for (;;) {
                 pid_t pid = fork();
@@ -625,10 +624,27 @@ static void begin(int fd, TlsContext *tls, void **state) {
         *state = told;
 }
 
+/* Has the folder removed when the test is gone, by a process that who ends all of the test's does not find. */
+static void begin_cleaner(void) {
+        pid_t test = getpid();
+
+        cleaner = fork();
+        assert_int_not_equal(cleaner, -1);
+        if (cleaner == 0) {
+                (void) setpgid(0, 0);
+                (void) signal(SIGTERM, on_test_gone);
+                end_with_parent(test, SIGTERM);
+                for (;;)
+                        (void) pause();
+        }
+        (void) setpgid(cleaner, 0);
+}
+
 static void prepare(void) {
         told = mmap(NULL, sizeof(*told), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
         snprintf(folder, sizeof(folder), "/tmp/hutch-fake-XXXXXX");
         assert_non_null(mkdtemp(folder));
+        begin_cleaner();
 }
 
 int fake_daemon_set_up(void **state) {
@@ -685,6 +701,8 @@ int fake_daemon_tear_down(void **state) {
         assert_int_equal(status, 0); /* it has not given up */
         (void) kill(supervisor, SIGKILL);
         (void) waitpid(supervisor, NULL, 0);
+        (void) kill(cleaner, SIGKILL);
+        (void) waitpid(cleaner, NULL, 0);
         assert_int_equal(remove_folder(), 0);
         (void) munmap(told, sizeof(*told));
         return 0;
