@@ -318,6 +318,20 @@ def test_a_sandbox_keeps_the_latest_output_within_its_limit(start_daemon):
     assert own.get_exec(sandbox, large.id).result.stdout.dropped_bytes == 3000000
 
 
+@pytest.mark.rules("OUT-009")
+def test_output_whose_files_went_before_a_crash_is_dropped_afterwards(start_daemon):
+    own = start_daemon({"limits": {"output_per_sandbox": "1KiB"}})
+    sandbox = own.ready()
+    first = own.run(sandbox, "head", "-c", "800", "/dev/zero").exec
+    for file in own.sandbox_folder(sandbox).glob(f"{first.id}.*"):  # as by a daemon that was killed right then
+        file.unlink()
+    own.restart(kill=True)
+    assert read_output(own, sandbox, first.id)[0].stdout == b""
+    assert not own.get_exec(sandbox, first.id).result.stdout.truncated
+    own.run(sandbox, "head", "-c", "800", "/dev/zero")
+    assert own.get_exec(sandbox, first.id).result.stdout.dropped_bytes == 800
+
+
 def test_output_that_is_being_read_while_its_sandbox_is_deleted_ends_well(daemon):
     sandbox = daemon.ready()
     made = daemon.start(sandbox, "sh", "-c", "while :; do echo x; sleep 0.01; done").id

@@ -29,6 +29,7 @@ typedef struct SourceRules SourceRules;
  *   STATE/sandboxes/ID/fs/            the sandbox's root, made by the keeper
  *   STATE/images/                     what of this machine all sandboxes see, made by keepers
  *   STATE/trash/ID/                   what is being removed, by a process of its own
+ *   STATE/trash/+NUMBER/              the same: output that is not kept any more
  *   CGROUPS/hutch-INSTANCE/ID/        its processes, and its keeper
  *
  * A keeper is alive as long as somebody listens on its socket. When nobody does, what it left is removed: everything in

@@ -92,7 +92,7 @@ static void postpone(Job *job, const char *why) {
         if (job->pause_ms > PAUSE_MAX_MS)
                 job->pause_ms = PAUSE_MAX_MS;
         (void) uv_timer_start(&job->pause, on_pause_over, job->pause_ms, 0);
-        log_warning("files of a removed sandbox are still there", LOG_STR("sandbox", job->name), LOG_STR("error", why),
+        log_warning("what is in the trash is still there", LOG_STR("name", job->name), LOG_STR("error", why),
                     LOG_UINT("retry_ms", job->pause_ms));
 }
 
