@@ -20,9 +20,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/fd-pass.h"
 #include "base/fd.h"
 #include "keeper/bare-wait.h"
-#include "keeper/fd-pass.h"
 #include "keeper/kept-sandbox.h"
 #include "keeper/landlock.h"
 #include "keeper/limit-groups.h"

@@ -20,9 +20,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/fd-pass.h"
 #include "base/fd.h"
 #include "keeper/copies.h"
-#include "keeper/fd-pass.h"
 #include "keeper/mounts.h"
 #include "keeper/rootfs-parts.h"
 #include "keeper/rootless.h"
@@ -441,7 +441,7 @@ int rootfs_receive(Rootfs *rootfs, int socket) {
         if (r < 0)
                 return r;
         if (!keeper_config_is_rootless(config)) {
-                if (r == 0)
+                if (r != 2)
                         return -EBADMSG;
                 rootfs->image = fds[0];
                 rootfs->folder = fds[1];

@@ -15,9 +15,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/fd-pass.h"
 #include "base/fd.h"
 #include "base/project-quota.h"
-#include "keeper/fd-pass.h"
 #include "keeper/host-image.h"
 #include "keeper/mounts.h"
 #include "keeper/remove.h"

@@ -20,9 +20,9 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fd-pass.h"
 #include "base/fd.h"
 #include "keeper/cgroup.h"
-#include "keeper/fd-pass.h"
 #include "keeper/init.h"
 #include "keeper/kept-sandbox.h"
 #include "keeper/landlock.h"
