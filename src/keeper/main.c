@@ -22,6 +22,7 @@
 #include "keeper/file-local.h"
 #include "keeper/keeper.h"
 #include "keeper/loop.h"
+#include "keeper/nest.h"
 #include "keeper/privileges.h"
 #include "keeper/remove.h"
 #include "keeper/rootless.h"
@@ -206,6 +207,7 @@ static int remove_folder(const char *path) {
 static const char usage[] = "hutch-keeper keeps one sandbox. hutchd starts it.\n"
                             "\n"
                             "  hutch-keeper                 keep the sandbox that descriptor 3 describes, listen on 4\n"
+                            "  hutch-keeper nest            fork such keepers, from what comes over the socket 3\n"
                             "  hutch-keeper remove FOLDER [NEWUIDMAP NEWGIDMAP UIDS GIDS]\n"
                             "                               remove a folder that a sandbox has filled, and what in it\n"
                             "                               belongs to subordinate ids, given as FIRST:COUNT,…\n"
@@ -220,6 +222,8 @@ int main(int argc, char *argv[]) {
         (void) prctl(PR_SET_NAME, "hutch-keeper", 0, 0, 0);
         if (argc == 1)
                 return keep();
+        if (argc == 2 && str_equal(argv[1], "nest"))
+                return nest_wait(argv[1]) ? keep() : 0;
         if ((argc == 3 || argc == 7) && str_equal(argv[1], "remove")) {
                 if (argc == 7)
                         map_subordinate_ids(argv + 3);

@@ -130,9 +130,9 @@ void keeper_status_error(const ClientStatus *status, HutchError *err) {
         abort();
 }
 
-int keeper_process_spawn(uv_loop_t *loop, KeeperProgram *program, int folder, const KeeperStart *start,
-                         ChildEnded ended, void *user, ChildProcess **ret_keeper, HutchError *err) {
-        (void) loop, (void) program, (void) folder, (void) start, (void) user, (void) err;
+int keeper_process_spawn(KeeperNest *nest, int folder, const KeeperStart *start, ChildEnded ended, void *user,
+                         ChildProcess **ret_keeper, HutchError *err) {
+        (void) nest, (void) folder, (void) start, (void) user, (void) err;
         *ret_keeper = fuzz.child = new0(ChildProcess, 1);
         fuzz.child_ended = ended;
         fuzz.keeper_is_there = true;
@@ -510,6 +510,7 @@ static void set_up(void) {
                 /* Nobody looks into these. */
                 .hub = (ChannelHub *) &fuzz,
                 .keeper_program = (KeeperProgram *) &fuzz,
+                .nest = (KeeperNest *) &fuzz,
                 .remover = (Remover *) &fuzz,
                 .cgroup_fd = -1,
                 .sandboxes_fd = fuzz.folder,

@@ -73,6 +73,20 @@ int child_process_adopt(uv_loop_t *loop, int pidfd, ChildEnded ended, void *user
         return 0;
 }
 
+int child_process_watch(uv_loop_t *loop, pid_t pid, ChildEnded ended, void *user, ChildProcess **ret_child,
+                        HutchError *err) {
+        /* Nobody else reaps it, so the number is still its own. */
+        int pidfd = (int) syscall(SYS_pidfd_open, pid, 0);
+        int r = pidfd < 0 ? -errno : child_process_adopt(loop, pidfd, ended, user, ret_child);
+
+        if (r < 0) {
+                (void) kill(pid, SIGKILL);
+                (void) waitpid(pid, NULL, 0);
+                return reason_set(err, r, REASON_HOST_EXHAUSTED, "cannot watch a process: %s", strerror(-r));
+        }
+        return 0;
+}
+
 /* Descriptors that are out of the way of those that a process is given. */
 typedef struct Moved {
         int standard_error; /* -1: none */
@@ -154,25 +168,15 @@ int child_process_spawn(uv_loop_t *loop, const ChildOptions *options, ChildEnded
                         ChildProcess **ret_child, HutchError *err) {
         _cleanup_(moved_clear) Moved moved = { .standard_error = -1 };
         pid_t pid = 0;
-        int r, pidfd;
+        int r = move_up(options, &moved);
 
-        r = move_up(options, &moved);
         if (r == 0)
                 r = spawn(options, &moved, &pid);
         if (r < 0)
                 return reason_set(err, r, REASON_RUNTIME_UNAVAILABLE, "cannot start '%s': %s", options->program,
                                   strerror(-r));
 
-        /* Nobody else reaps it, so the number is still its own. */
-        pidfd = (int) syscall(SYS_pidfd_open, pid, 0);
-        r = pidfd < 0 ? -errno : child_process_adopt(loop, pidfd, ended, user, ret_child);
-        if (r < 0) {
-                (void) kill(pid, SIGKILL);
-                (void) waitpid(pid, NULL, 0);
-                return reason_set(err, r, REASON_HOST_EXHAUSTED, "cannot watch a process: %s", strerror(-r));
-        }
-
-        return 0;
+        return child_process_watch(loop, pid, ended, user, ret_child, err);
 }
 
 void child_process_kill(ChildProcess *child) {

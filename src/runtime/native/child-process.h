@@ -38,6 +38,10 @@ typedef struct ChildOptions {
 int child_process_spawn(uv_loop_t *loop, const ChildOptions *options, ChildEnded ended, void *user,
                         ChildProcess **ret_child, HutchError *err) __attribute__((nonnull(1, 2, 3, 5)));
 
+/* Watches @pid, a child of the daemon that nobody has reaped. When that fails it is killed. */
+int child_process_watch(uv_loop_t *loop, pid_t pid, ChildEnded ended, void *user, ChildProcess **ret_child,
+                        HutchError *err) __attribute__((nonnull(1, 3, 5)));
+
 /* Watches the process of @pidfd, which is taken over, also when it fails. */
 int child_process_adopt(uv_loop_t *loop, int pidfd, ChildEnded ended, void *user, ChildProcess **ret_child)
         __attribute__((nonnull(1, 3, 5)));

@@ -94,8 +94,8 @@ static int fail(HutchError *err, int r, const char *what) {
                           "cannot make the %s of a keeper: %s", what, strerror(-r));
 }
 
-int keeper_process_spawn(uv_loop_t *loop, KeeperProgram *program, int folder, const KeeperStart *start,
-                         ChildEnded ended, void *user, ChildProcess **ret_keeper, HutchError *err) {
+int keeper_process_spawn(KeeperNest *nest, int folder, const KeeperStart *start, ChildEnded ended, void *user,
+                         ChildProcess **ret_keeper, HutchError *err) {
         _cleanup_close_ int config_fd = make_sealed(start->config, start->config_len), log_fd = -1, socket_fd = -1;
         _cleanup_free_ int *descriptors = new0(int, 2 + start->sources->n);
         static char name[] = "hutch-keeper";
@@ -115,14 +115,14 @@ int keeper_process_spawn(uv_loop_t *loop, KeeperProgram *program, int folder, co
         descriptors[1] = socket_fd;
         for (size_t i = 0; i < start->sources->n; i++)
                 descriptors[2 + i] = start->sources->list[i].source.fd;
-        r = keeper_program_spawn(program, loop,
-                                 &(ChildOptions){
-                                         .argv = (char *const[]){ name, NULL },
-                                         .standard_error = log_fd,
-                                         .descriptors = descriptors,
-                                         .n_descriptors = 2 + start->sources->n,
-                                 },
-                                 ended, user, ret_keeper, err);
+        r = keeper_nest_spawn(nest,
+                              &(ChildOptions){
+                                      .argv = (char *const[]){ name, NULL },
+                                      .standard_error = log_fd,
+                                      .descriptors = descriptors,
+                                      .n_descriptors = 2 + start->sources->n,
+                              },
+                              ended, user, ret_keeper, err);
         if (r == 0)
                 FAILPOINT("native.start.spawned");
         return r;

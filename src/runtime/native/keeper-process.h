@@ -3,11 +3,10 @@
 
 #include <stddef.h>
 #include <stdint.h>
-#include <uv.h>
 
 #include "base/error.h"
 #include "runtime/native/child-process.h"
-#include "runtime/native/keeper-program.h"
+#include "runtime/native/keeper-nest.h"
 #include "runtime/native/sources.h"
 
 /* Keepers as processes: starting one, and finding out whether one is there. @folder is a descriptor of the folder of a
@@ -24,9 +23,8 @@ typedef struct KeeperStart {
 } KeeperStart;
 
 /* Starts a keeper. It listens from now on; a socket that is there already goes. */
-int keeper_process_spawn(uv_loop_t *loop, KeeperProgram *program, int folder, const KeeperStart *start,
-                         ChildEnded ended, void *user, ChildProcess **ret_keeper, HutchError *err)
-        __attribute__((nonnull(1, 2, 4, 5, 7)));
+int keeper_process_spawn(KeeperNest *nest, int folder, const KeeperStart *start, ChildEnded ended, void *user,
+                         ChildProcess **ret_keeper, HutchError *err) __attribute__((nonnull(1, 3, 4, 6)));
 
 /* The keeper's socket, to be connected to by the path of the descriptor. The folder is the keeper's: a link in the
  * place of the socket would lead to another sandbox's keeper, or to any daemon of the host. -ECONNREFUSED or -ENOENT:

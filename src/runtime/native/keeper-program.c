@@ -107,6 +107,10 @@ int keeper_program_load(KeeperProgram *program, HutchError *err) {
         return 0;
 }
 
+bool keeper_program_is_copied(const KeeperProgram *program) {
+        return program->copy >= 0;
+}
+
 static int spawn(const KeeperProgram *program, uv_loop_t *loop, ChildOptions options, ChildEnded ended, void *user,
                  ChildProcess **ret_child, HutchError *err) {
         options.program = program->copy >= 0 ? program->copy_path : program->path;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include <stdbool.h>
+
 #include "base/error.h"
 #include "runtime/native/child-process.h"
 
@@ -22,6 +24,9 @@ KeeperProgram *keeper_program_free(KeeperProgram *program);
 
 /* Copies the program unless that was done. A script is not copied: its interpreter would have to find it, too. */
 int keeper_program_load(KeeperProgram *program, HutchError *err) __attribute__((nonnull(1)));
+
+/* Whether keepers are started from a copy: it is no script. */
+bool keeper_program_is_copied(const KeeperProgram *program) __attribute__((nonnull));
 
 /* Starts it, as child_process_spawn() does; the program of @options is not read. */
 int keeper_program_spawn(KeeperProgram *program, uv_loop_t *loop, const ChildOptions *options, ChildEnded ended,

@@ -406,6 +406,7 @@ int native_runtime_new(uv_loop_t *loop, ChannelHub *hub, const NativeOptions *op
         runtime->verbs.features = runtime->features;
         for (int i = 0; i < N_NATIVE_CONTROLLERS; i++)
                 runtime->controllers[i].parent_fd = -1;
+        runtime->nest = keeper_nest_new(loop, runtime->keeper_program);
         task_queue_init(&runtime->queue, loop);
         if (!runtime->uid_ranges)
                 find_subordinate_ids(runtime);
@@ -455,6 +456,7 @@ void native_runtime_free(Runtime *base, void (*done)(void *user), void *user) {
         runtime->done = done;
         runtime->done_user = user;
         runtime->remover = remover_free(runtime->remover);
+        runtime->nest = keeper_nest_free(runtime->nest);
         runtime->outputs = output_watch_free(runtime->outputs);
         runtime->cgroup_fd = fd_close(runtime->cgroup_fd);
         /* Goes only when no sandbox is left in it. */

@@ -440,7 +440,7 @@ static void spawn(NativeSandbox *sandbox) {
         if (r >= 0)
                 folder = r = make_folder(sandbox, &sandbox->error);
         if (r >= 0)
-                r = keeper_process_spawn(runtime->loop, runtime->keeper_program, folder,
+                r = keeper_process_spawn(runtime->nest, folder,
                                          &(KeeperStart){ sandbox->config, sandbox->config_len, &sandbox->sources },
                                          on_keeper_ended, sandbox, &sandbox->keeper, &sandbox->error);
         native_sources_clear(&sandbox->sources);

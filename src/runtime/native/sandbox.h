@@ -12,6 +12,7 @@
 #include "runtime/native/child-process.h"
 #include "runtime/native/input.h"
 #include "runtime/native/keeper-client.h"
+#include "runtime/native/keeper-nest.h"
 #include "runtime/native/keeper-program.h"
 #include "runtime/native/limit-hits.h"
 #include "runtime/native/output-watch.h"
@@ -43,6 +44,7 @@ typedef struct NativeRuntime {
         ChannelHub *hub;
         char *state_folder;
         KeeperProgram *keeper_program;
+        KeeperNest *nest;
         bool uid_ranges;
         const SourceRules *sources;
         bool has_namespaces;      /* they can be made */
