@@ -130,8 +130,15 @@ typedef struct RuntimeVerbs {
         /* Everything that exists of sandboxes, also of half made ones: calls @callback with each id. */
         int (*list)(Runtime *runtime, void (*callback)(const char *id, void *user), void *user, HutchError *err);
 
+        /* What makes two sandboxes the same as long as nobody has used them: bytes that the caller frees, equal for
+         * specs whose start gives the same but for the id and the uid slot. -EOPNOTSUPP: there is no other like it, for
+         * it has files of the host. */
+        int (*get_shape)(Runtime *runtime, const SandboxSpec *spec, uint8_t **ret_shape, size_t *ret_len);
+
         /* The runtime's side of a sandbox; nothing is started or looked at yet. */
         RuntimeSandbox *(*attach)(Runtime *runtime, const char *id, const RuntimeEvents *events, void *user);
+        /* Has somebody else told from now on, also of what is under way. */
+        void (*rebind)(RuntimeSandbox *sandbox, const RuntimeEvents *events, void *user);
         /* Lets go of it; what runs, runs on. */
         void (*free)(RuntimeSandbox *sandbox);
 

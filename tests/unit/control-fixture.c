@@ -172,6 +172,22 @@ static RuntimeSandbox *fake_attach(Runtime *runtime, const char *id, const Runti
         return &remote->base;
 }
 
+static int fake_get_shape(Runtime *runtime, const SandboxSpec *spec, uint8_t **ret_shape, size_t *ret_len) {
+        if (spec->n_mounts > 0)
+                return -EOPNOTSUPP;
+        *ret_shape = (uint8_t *) new0(uint64_t, 1);
+        *ret_len = sizeof(uint64_t);
+        memcpy(*ret_shape, &spec->limits.memory_bytes, sizeof(uint64_t));
+        return 0;
+}
+
+static void fake_rebind(RuntimeSandbox *base, const RuntimeEvents *events, void *user) {
+        FakeRemote *remote = (FakeRemote *) base;
+
+        remote->events = events;
+        remote->user = user;
+}
+
 static void fake_free(RuntimeSandbox *base) {
         FakeRemote *remote = (FakeRemote *) base;
 
@@ -447,7 +463,9 @@ static const RuntimeVerbs fake_verbs = {
         .not_enforced = (const char *const[]){ NULL },
         .check = fake_check,
         .list = fake_list,
+        .get_shape = fake_get_shape,
         .attach = fake_attach,
+        .rebind = fake_rebind,
         .free = fake_free,
         .start = fake_start,
         .recover = fake_recover,

@@ -948,6 +948,88 @@ static void a_start_finds_a_keeper_that_runs_already(void **state) {
         remove_sandbox(fixture, sandbox);
 }
 
+static bool has_shape(Fixture *fixture, const uint8_t *shape, size_t len) {
+        _cleanup_free_ uint8_t *own = NULL;
+        size_t own_len;
+
+        assert_int_equal(fixture->runtime->verbs->get_shape(fixture->runtime, fixture->spec, &own, &own_len), 0);
+        return own_len == len && memcmp(own, shape, len) == 0;
+}
+
+static void all_that_a_start_acts_on_is_in_its_shape(void **state) {
+        Fixture *fixture = *state;
+        SandboxSpec *spec = fixture->spec;
+        SandboxLimits *limits = &spec->limits;
+        _cleanup_free_ uint8_t *shape = NULL;
+        size_t len;
+
+        assert_int_equal(fixture->runtime->verbs->get_shape(fixture->runtime, spec, &shape, &len), 0);
+        assert_true(has_shape(fixture, shape, len));
+
+#define assert_tells(field, value)                                                                                     \
+        do {                                                                                                           \
+                __auto_type before = (field);                                                                          \
+                (field) = (value);                                                                                     \
+                assert_false(has_shape(fixture, shape, len));                                                          \
+                (field) = before;                                                                                      \
+        } while (false)
+        assert_tells(limits->memory_bytes, 1);
+        assert_tells(limits->cpu_millis, 1);
+        assert_tells(limits->max_processes, 1);
+        assert_tells(limits->max_open_files, 1);
+        assert_tells(limits->disk_bytes, 1);
+        assert_tells(limits->disk_inodes, 1);
+        assert_tells(limits->tmp_bytes, 1);
+        assert_tells(limits->cpu_weight, 1);
+        assert_tells(limits->io_weight, 1);
+        assert_tells(limits->read_only_root, true);
+        assert_tells(limits->tmp_noexec, true);
+        assert_tells(limits->no_network, true);
+        assert_tells(spec->capabilities, 1);
+        assert_tells(spec->workspace, (char[]){ "/work" });
+
+        /* What execs and the control plane act on is not. */
+        limits->exec_timeout = spec->idle_ttl = spec->max_lifetime = 1;
+        spec->env = new0(EnvVariable, 1);
+        spec->env[spec->n_env++] = (EnvVariable){ xstrdup("NAME"), xstrdup("value") };
+        assert_true(has_shape(fixture, shape, len));
+}
+
+static void there_is_nothing_like_one_with_files_of_the_host(void **state) {
+        Fixture *fixture = *state;
+        SandboxSpec *spec = fixture->spec;
+        const RuntimeVerbs *verbs = fixture->runtime->verbs;
+        uint8_t *shape;
+        size_t len;
+
+        spec->n_mounts = 1;
+        assert_int_equal(verbs->get_shape(fixture->runtime, spec, &shape, &len), -EOPNOTSUPP);
+        spec->n_mounts = 0;
+        spec->n_copies = 1;
+        assert_int_equal(verbs->get_shape(fixture->runtime, spec, &shape, &len), -EOPNOTSUPP);
+        spec->n_copies = 0;
+        spec->tools = new0(char *, 1);
+        assert_int_equal(verbs->get_shape(fixture->runtime, spec, &shape, &len), -EOPNOTSUPP);
+}
+
+static bool other_was_told(Fixture *fixture, const void *other) {
+        return *told(other) != '\0';
+}
+
+static void another_is_told_what_comes_after_he_was_bound(void **state) {
+        Fixture *fixture = *state, other = {};
+        RuntimeSandbox *sandbox = start_fake(fixture, "fake-plain-1");
+
+        sandbox->verbs->rebind(sandbox, &events, &other);
+        start(fixture, sandbox);
+        assert_true(run_until(fixture, other_was_told, &other));
+        assert_string_equal(told(&other), " started");
+        sandbox->verbs->rebind(sandbox, &events, fixture);
+        remove_sandbox(fixture, sandbox);
+        assert_string_equal(told(fixture), " started removed");
+        string_builder_clear(&other.log);
+}
+
 static void recovering_what_is_gone_is_lost(void **state) {
         Fixture *fixture = *state;
         RuntimeSandbox *sandbox = attach(fixture, "never-was");
@@ -1582,6 +1664,9 @@ int main(int argc, char *argv[]) {
                 FAKE(a_sandbox_is_recovered_with_its_execs),
                 FAKE(execs_that_were_not_listed_are_ended_and_forgotten),
                 FAKE(a_start_finds_a_keeper_that_runs_already),
+                FAKE(all_that_a_start_acts_on_is_in_its_shape),
+                FAKE(there_is_nothing_like_one_with_files_of_the_host),
+                FAKE(another_is_told_what_comes_after_he_was_bound),
                 FAKE(recovering_what_is_gone_is_lost),
                 FAKE(a_keeper_cannot_pass_off_another_as_itself),
                 FAKE(a_keeper_that_hangs_is_killed_and_lost),

@@ -29,6 +29,7 @@
 #include "runtime/native/disk-quota.h"
 #include "runtime/native/disk-weights.h"
 #include "runtime/native/execs.h"
+#include "runtime/native/keeper-config.h"
 #include "runtime/native/sandbox.h"
 #include "runtime/native/seccomp-filter.h"
 #include "runtime/native/usage.h"
@@ -118,11 +119,32 @@ static int list(Runtime *base, void (*callback)(const char *id, void *user), voi
         return 0;
 }
 
+/* All that a start acts on is in the keeper's configuration. */
+static int get_shape(Runtime *base, const SandboxSpec *spec, uint8_t **ret_shape, size_t *ret_len) {
+        static const NativeSources nothing = {};
+
+        if (spec->n_mounts > 0 || spec->n_copies > 0 || spec->tools)
+                return -EOPNOTSUPP;
+
+        keeper_config_encode((const NativeRuntime *) base, "", &(RuntimeSpec){ .spec = spec, .owner = "" }, &nothing,
+                             ret_shape, ret_len);
+        return 0;
+}
+
+static void rebind(RuntimeSandbox *base, const RuntimeEvents *events, void *user) {
+        NativeSandbox *sandbox = (NativeSandbox *) base;
+
+        sandbox->events = events;
+        sandbox->user = user;
+}
+
 static const RuntimeVerbs verbs = {
         .name = "native",
         .check = check,
         .list = list,
+        .get_shape = get_shape,
         .attach = native_sandbox_attach,
+        .rebind = rebind,
         .free = native_sandbox_free,
         .start = native_sandbox_start,
         .recover = native_sandbox_recover,
