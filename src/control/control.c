@@ -20,11 +20,13 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "control/objects.h"
+#include "control/text.h"
 
 #define RETRY_PAUSE NSEC_PER_SEC
 #define LINGER_MSEC 5 /* that a change which nobody waits for does, for others to be made durable with */
 #define CLAIM_TIME (60 * NSEC_PER_SEC)
 #define REPEAT_TIME (15 * NSEC_PER_SEC)
+#define WARM_TIME (3600 * NSEC_PER_SEC)
 
 const ControlLimits control_limits_default = {
         .sandboxes_per_caller = 1000,
@@ -213,6 +215,20 @@ void sandbox_retry(Sandbox *sandbox) {
         sandbox_arm(sandbox);
 }
 
+/* It never was; what there is of it, because it was in the warm pool, is nobody's any more. */
+static void drop_new(Sandbox *sandbox) {
+        RuntimeSandbox *remote = sandbox->was_warm ? TAKE_PTR(sandbox->remote) : NULL;
+        uint32_t uid_slot = sandbox->record.uid_slot;
+        Control *control = sandbox->control;
+        char id[ID_LEN_MAX + 1];
+
+        text_copy(id, sizeof id, sandbox->record.id);
+        sandbox->is_changed = false;
+        sandbox_drop(sandbox);
+        if (remote)
+                orphan_add(control, id, remote, uid_slot);
+}
+
 static void sandbox_roll_back(Sandbox *sandbox) {
         for (Exec *exec = TAKE_PTR(sandbox->changed_execs), *next; exec; exec = next) {
                 next = exec->next_changed;
@@ -220,8 +236,7 @@ static void sandbox_roll_back(Sandbox *sandbox) {
         }
         sandbox->is_touched = sandbox->is_unwritten = false;
         if (sandbox->is_new) {
-                sandbox->is_changed = false;
-                sandbox_drop(sandbox);
+                drop_new(sandbox);
                 return;
         }
 
@@ -394,6 +409,8 @@ int control_new(uv_loop_t *loop, const ControlOptions *options, Control **ret_co
                 control->options.claim_time = CLAIM_TIME;
         if (options->repeat_time == 0)
                 control->options.repeat_time = REPEAT_TIME;
+        if (options->warm_time == 0)
+                control->options.warm_time = WARM_TIME;
         control->touched_end = &control->touched;
         control->durables_end = &control->durables;
         control->notify_end = &control->notify;
@@ -404,7 +421,8 @@ int control_new(uv_loop_t *loop, const ControlOptions *options, Control **ret_co
         (void) uv_timer_init(loop, &control->timer);
         (void) uv_timer_init(loop, &control->linger);
         control->prepare.data = control->idle.data = control->timer.data = control->linger.data = control;
-        control->n_handles = 4;
+        warm_init(control);
+        control->n_handles = 5;
 
         r = start(control, err);
         if (r < 0) {
@@ -425,6 +443,7 @@ void control_free(Control *control, void (*done)(void *user), void *user) {
 
         while (control->sandboxes.n > 0)
                 sandbox_drop(control->sandboxes.items[control->sandboxes.n - 1]);
+        warm_free(control);
         orphans_free(control, true);
         events_free(control);
         control->found_exec = exec_free(control->found_exec);
@@ -447,11 +466,13 @@ void control_free(Control *control, void (*done)(void *user), void *user) {
         uv_close((uv_handle_t *) &control->idle, on_closed);
         uv_close((uv_handle_t *) &control->timer, on_closed);
         uv_close((uv_handle_t *) &control->linger, on_closed);
+        uv_close((uv_handle_t *) &control->warm.timer, on_closed);
 }
 
 void control_set_limits(Control *control, const ControlLimits *limits) {
         control->options.limits = *limits;
         ring_resize(control, limits->watch_buffer);
+        warm_update(control);
 }
 
 ControlCounts control_counts(const Control *control) {

@@ -53,7 +53,7 @@ typedef struct ControlCodec {
         int (*encode_event)(const Event *event, uint8_t **ret_bytes, size_t *ret_len);
 } ControlCodec;
 
-/* 0: no limit. */
+/* 0: no limit, but for the last. */
 typedef struct ControlLimits {
         uint32_t sandboxes_per_caller;
         uint32_t sandboxes;
@@ -65,6 +65,7 @@ typedef struct ControlLimits {
         uint64_t request_retention;  /* nanoseconds */
         size_t watch_buffer;         /* events that a watcher may be behind */
         uint64_t output_per_sandbox; /* bytes kept of execs that have ended */
+        uint32_t warm_sandboxes;     /* that run before anybody asks for them */
 } ControlLimits;
 
 extern const ControlLimits control_limits_default;
@@ -80,6 +81,8 @@ typedef struct ControlOptions {
         uint64_t claim_time;
         /* The same after a lost connection; 0: 15 s, in which a client makes all its tries. */
         uint64_t repeat_time;
+        /* How long a sandbox that nobody asked for is kept, and others are made after the latest create; 0: an hour. */
+        uint64_t warm_time;
 } ControlOptions;
 
 /* Reads everything from the store and begins to recover it: what was under way goes on. @options' things outlive it. */
@@ -92,6 +95,11 @@ void control_free(Control *control, void (*done)(void *user), void *user) __attr
 
 /* What may change while it runs. */
 void control_set_limits(Control *control, const ControlLimits *limits) __attribute__((nonnull));
+
+/* Has no sandboxes ready before they are asked for any more, whatever the limits say, and removes those there are.
+ * Calls @done, never from within, when nothing is left of them, or after a few seconds: the next daemon removes the
+ * rest. */
+void control_end_warm(Control *control, void (*done)(void *user), void *user) __attribute__((nonnull(1, 2)));
 
 /* Makes all changes durable and acts on them; nothing to do is quick. Before answers go out. */
 void control_commit(Control *control) __attribute__((nonnull));

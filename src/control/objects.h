@@ -72,6 +72,7 @@ struct Sandbox {
         bool is_changed;
         bool is_unwritten;
         bool is_new;
+        bool was_warm;    /* it ran before it was asked for */
         bool is_gone;     /* only attachments know it */
         bool is_touched;  /* in the control's list */
         bool is_observed; /* something was observed since the last commit */
@@ -121,6 +122,33 @@ struct EventItem {
         EventRow row;
 };
 
+/* What sandboxes of the warm pool have in common with those that they can be taken for. */
+typedef struct WarmShape {
+        Runtime *runtime;
+        uint8_t *bytes; /* as RuntimeVerbs.get_shape() gave them; NULL: there is nothing like it in the pool, ever */
+        size_t len;
+} WarmShape;
+
+typedef struct WarmSandbox WarmSandbox;
+
+/* Sandboxes that run already and belong to nobody: warm.c. Times are by the clock that does not jump. */
+typedef struct WarmPool {
+        uv_timer_t timer;
+        RuntimeEvents events; /* of those in it */
+        WarmSandbox *oldest;  /* the others follow in the order of their age */
+        size_t n;
+        SandboxSpec *spec; /* of the latest create that could be served by the pool, NULL: there was none; */
+        WarmShape shape;   /* and its shape */
+        bool missed;       /* there was none for it */
+        uint64_t last_create;
+        uint64_t not_before; /* the next is made */
+        uint64_t pause;      /* that followed the latest failure */
+        uint64_t end_latest; /* when @end_done is called at the latest */
+        bool is_ended;
+        void (*end_done)(void *user); /* of control_end_warm(), until it was called */
+        void *end_user;
+} WarmPool;
+
 typedef struct Durable Durable; /* a callback of control_when_durable() */
 typedef struct Orphan Orphan;
 
@@ -131,6 +159,7 @@ struct Control {
         uv_idle_t idle;
         uv_timer_t timer;
         uv_timer_t linger;
+        WarmPool warm;
         unsigned n_handles;
         bool is_armed;
         bool lingers; /* what is being changed need not be durable at once */
@@ -145,6 +174,7 @@ struct Control {
         size_t n_uid_words;
         uint64_t last_serial;
         ControlCounts counts;
+        uint32_t n_pending; /* sandboxes that are PENDING */
 
         Sandbox *touched, **touched_end;
         Durable *durables, **durables_end;
@@ -185,6 +215,7 @@ void sandbox_retry(Sandbox *sandbox);                 /* has it converge again i
 int control_flush(Control *control, HutchError *err); /* gives the store all that was changed */
 
 /* sandboxes.c: the objects. */
+Runtime *runtime_find(const Control *control, const char *name); /* empty: the default one; NULL: there is none */
 Sandbox *sandbox_new(Control *control, const SandboxRecord *record, SandboxSpec *spec);
 void sandbox_insert(Sandbox *sandbox);
 void sandbox_drop(Sandbox *sandbox); /* out of memory, when its last attachment is gone */
@@ -213,10 +244,11 @@ void id_make(const char *prefix, char ret_id[static ID_LEN_MAX + 1]);
 int request_find(Control *control, const Caller *caller, const RequestKey *key, RequestRow *ret_row, HutchError *err);
 int request_add(Control *control, const Caller *caller, const RequestKey *key, const char *sandbox_id,
                 const char *exec_id, HutchError *err);
-/* A new sandbox: whether there may be one; the object, of which nobody knows yet; and what accepts it. */
+/* A new sandbox: whether there may be one; the object, of which nobody knows yet; and what accepts it. @shape is that
+ * of warm_choose_id(), and taken over; empty: the id was the caller's choice. */
 int sandbox_check_new(Control *control, const Caller *caller, const SandboxSpec *spec, HutchError *err);
 Sandbox *sandbox_make(Control *control, const Caller *caller, const char *id, SandboxSpec *spec);
-void sandbox_accept(Sandbox *sandbox, const Caller *caller);
+void sandbox_accept(Sandbox *sandbox, const Caller *caller, WarmShape *shape);
 int quota_check(uint64_t used, uint64_t limit, const char *name, const char *what, HutchError *err);
 
 /* execs.c */
@@ -261,7 +293,10 @@ extern const RuntimeEvents sandbox_runtime_events;
 /* recover.c */
 int control_load(Control *control, HutchError *err);
 int control_remove_orphans(Control *control, HutchError *err);
+extern const RuntimeEvents orphan_runtime_events;
 bool orphan_is_there(const Control *control, const char *id);
+/* Has what is there of a sandbox removed, and keeps its uid slot from others until then. @remote is taken over. */
+void orphan_add(Control *control, const char *id, RuntimeSandbox *remote, uint32_t uid_slot);
 void orphans_free(Control *control, bool all);
 
 /* events.c */
@@ -287,6 +322,18 @@ void exec_await_claim(Exec *exec, uint64_t time);
 void sandbox_init_times(Sandbox *sandbox, uint64_t lifetime_left);
 uint64_t sandbox_lifetime_left(const Sandbox *sandbox, uint64_t now);
 uint64_t deadline_after(uint64_t now, uint64_t duration);
+
+/* warm.c */
+void warm_init(Control *control);
+void warm_shape_clear(WarmShape *shape);
+/* An id for a new sandbox of @spec: that of a warm one if one will do, which sandbox_accept() then takes. */
+void warm_choose_id(Control *control, const SandboxSpec *spec, WarmShape *ret_shape,
+                    char ret_id[static ID_LEN_MAX + 1]);
+bool warm_is_there(const Control *control, const char *id);
+/* A create was accepted: true, and the sandbox has what was the pool's, if that has its id. @shape is taken over. */
+bool warm_take(Sandbox *sandbox, WarmShape *shape);
+void warm_update(Control *control); /* after the limits were changed, or the last orphan is gone */
+void warm_free(Control *control);   /* all but the timer */
 
 /* file-calls.c */
 void file_calls_converge(Sandbox *sandbox); /* starts what waited for the sandbox, ends what it is over for */

@@ -34,10 +34,11 @@ int control_repeat_once(Control *control, const Caller *caller, const RequestKey
 int control_run_once(Control *control, const Caller *caller, const RequestKey *key, SandboxSpec *sandbox,
                      ExecSpec *exec, ExecView *ret_view, HutchError *err) {
         _cleanup_(sandbox_freep) Sandbox *made = NULL;
+        _cleanup_(warm_shape_clear) WarmShape shape = {};
         char sandbox_id[ID_LEN_MAX + 1], exec_id[ID_LEN_MAX + 1];
         int r;
 
-        id_make("sb-", sandbox_id);
+        warm_choose_id(control, sandbox, &shape, sandbox_id);
         id_make("ex-", exec_id);
         r = sandbox_check_new(control, caller, sandbox, err);
         if (r < 0)
@@ -50,7 +51,7 @@ int control_run_once(Control *control, const Caller *caller, const RequestKey *k
         if (r < 0)
                 return r;
 
-        sandbox_accept(made, caller);
+        sandbox_accept(made, caller, &shape);
         *ret_view = exec_view(exec_accept(TAKE_PTR(made), exec_id, exec, true, caller));
         FAILPOINT("control.once.accepted");
         return 0;

@@ -104,6 +104,8 @@ struct Orphan {
         Control *control;
         Orphan *next;
         RuntimeSandbox *remote;
+        bool has_uid_slot; /* that nobody else has */
+        uint32_t uid_slot;
         bool is_removed;
         char id[ID_LEN_MAX + 1];
 };
@@ -160,7 +162,7 @@ static void on_removed(void *user) {
         control_arm(orphan->control);
 }
 
-static const RuntimeEvents orphan_events = {
+const RuntimeEvents orphan_runtime_events = {
         .started = ignore,
         .start_failed = ignore_error,
         .stopped = ignore,
@@ -175,18 +177,32 @@ static const RuntimeEvents orphan_events = {
         .output_grew = ignore_exec,
 };
 
-static void note_orphan(const char *id, void *user) {
-        Control *control = user;
-        Orphan *orphan;
+static Orphan *orphan_new(Control *control, const char *id) {
+        Orphan *orphan = new0(Orphan, 1);
 
-        if (strlen(id) > ID_LEN_MAX || table_get(&control->sandboxes_by_id, id) || orphan_is_there(control, id))
-                return;
-
-        orphan = new0(Orphan, 1);
         orphan->control = control;
         text_copy(orphan->id, sizeof orphan->id, id);
         orphan->next = control->orphans;
         control->orphans = orphan;
+        return orphan;
+}
+
+void orphan_add(Control *control, const char *id, RuntimeSandbox *remote, uint32_t uid_slot) {
+        Orphan *orphan = orphan_new(control, id);
+
+        uid_slot_mark(control, uid_slot, true);
+        orphan->has_uid_slot = true;
+        orphan->uid_slot = uid_slot;
+        orphan->remote = remote;
+        remote->verbs->rebind(remote, &orphan_runtime_events, orphan);
+        remote->verbs->remove(remote);
+}
+
+static void note_orphan(const char *id, void *user) {
+        Control *control = user;
+
+        if (strlen(id) <= ID_LEN_MAX && !table_get(&control->sandboxes_by_id, id) && !orphan_is_there(control, id))
+                (void) orphan_new(control, id);
 }
 
 int control_remove_orphans(Control *control, HutchError *err) {
@@ -200,7 +216,8 @@ int control_remove_orphans(Control *control, HutchError *err) {
                                 continue;
                         log_warning("what is left of an unknown sandbox is removed", LOG_STR("sandbox", orphan->id),
                                     LOG_STR("runtime", (*runtime)->verbs->name));
-                        orphan->remote = (*runtime)->verbs->attach(*runtime, orphan->id, &orphan_events, orphan);
+                        orphan->remote =
+                                (*runtime)->verbs->attach(*runtime, orphan->id, &orphan_runtime_events, orphan);
                         orphan->remote->verbs->remove(orphan->remote);
                 }
         }
@@ -219,6 +236,10 @@ void orphans_free(Control *control, bool all) {
                 *place = orphan->next;
                 if (orphan->remote)
                         orphan->remote->verbs->free(orphan->remote);
+                if (orphan->has_uid_slot)
+                        uid_slot_mark(control, orphan->uid_slot, false);
                 free(orphan);
+                if (!all && !control->orphans)
+                        warm_update(control);
         }
 }

@@ -114,7 +114,7 @@ static SandboxView view_of(const Sandbox *sandbox) {
 }
 
 static int check_new_id(Control *control, const char *id, HutchError *err) {
-        int r = table_get(&control->sandboxes_by_id, id) || orphan_is_there(control, id);
+        int r = table_get(&control->sandboxes_by_id, id) || orphan_is_there(control, id) || warm_is_there(control, id);
 
         if (r == 0)
                 r = store_id_is_used(control->options.store, id, err);
@@ -154,13 +154,14 @@ Sandbox *sandbox_make(Control *control, const Caller *caller, const char *id, Sa
         return sandbox;
 }
 
-void sandbox_accept(Sandbox *sandbox, const Caller *caller) {
+void sandbox_accept(Sandbox *sandbox, const Caller *caller, WarmShape *shape) {
         Event event = { .type = EVENT_SANDBOX_CREATED, .is_new = true };
         SandboxRecord *record = &sandbox->record;
 
         record->serial = ++sandbox->control->last_serial;
         record->create_time = record->state_time = clock_realtime_ns();
-        record->uid_slot = uid_slot_take(sandbox->control);
+        if (!warm_take(sandbox, shape))
+                record->uid_slot = uid_slot_take(sandbox->control);
         sandbox_insert(sandbox);
         sandbox_change(sandbox);
         sandbox_init_times(sandbox, record->spec->max_lifetime);
@@ -180,12 +181,13 @@ int control_repeat_sandbox(Control *control, const Caller *caller, const Request
 
 int control_create_sandbox(Control *control, const Caller *caller, const RequestKey *key, const char *id,
                            SandboxSpec *spec, SandboxView *ret_view, HutchError *err) {
+        _cleanup_(warm_shape_clear) WarmShape shape = {};
         char new_id[ID_LEN_MAX + 1];
         Sandbox *sandbox;
         int r;
 
         if (*id == '\0') {
-                id_make("sb-", new_id);
+                warm_choose_id(control, spec, &shape, new_id);
         } else {
                 r = check_new_id(control, id, err);
                 if (r < 0)
@@ -200,7 +202,7 @@ int control_create_sandbox(Control *control, const Caller *caller, const Request
                 return r;
 
         sandbox = sandbox_make(control, caller, new_id, spec);
-        sandbox_accept(sandbox, caller);
+        sandbox_accept(sandbox, caller, &shape);
         FAILPOINT("control.create.accepted");
 
         *ret_view = view_of(sandbox);

@@ -16,7 +16,7 @@
 #include "control/objects.h"
 #include "control/text.h"
 
-static Runtime *find_runtime(const Control *control, const char *name) {
+Runtime *runtime_find(const Control *control, const char *name) {
         for (Runtime *const *runtime = control->options.runtimes; *runtime; runtime++)
                 if (!name || *name == '\0' || str_equal((*runtime)->verbs->name, name))
                         return *runtime;
@@ -29,7 +29,7 @@ Sandbox *sandbox_new(Control *control, const SandboxRecord *record, SandboxSpec 
         sandbox->control = control;
         sandbox->record = *record;
         sandbox->record.spec = sandbox_spec_ref(spec);
-        sandbox->runtime = find_runtime(control, spec->runtime);
+        sandbox->runtime = runtime_find(control, spec->runtime);
         sandbox->idle_deadline = sandbox->lifetime_deadline = sandbox->unclaimed_deadline = UINT64_MAX;
         sandbox->retry_deadline = sandbox->deadline = UINT64_MAX;
         sandbox->heap_index = SIZE_MAX;
@@ -149,6 +149,8 @@ uint32_t uid_slot_take(Control *control) {
 void sandbox_count(Sandbox *sandbox, int sign) {
         if (sandbox->record.state == SANDBOX_DELETED)
                 return;
+        if (sandbox->record.state == SANDBOX_PENDING)
+                sandbox->control->n_pending += (uint32_t) sign;
         sandbox->control->counts.sandboxes += (uint32_t) sign;
         sandbox->owner->n_counted += (uint32_t) sign;
 }
