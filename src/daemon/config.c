@@ -130,6 +130,11 @@ static const ConfigKey keys[] = {
           .about = "How long a sandbox may be idle before it is stopped, when the request does not say. 0: for ever." },
         { "sandboxes.max_lifetime", CONFIG_DURATION, KEY(max_lifetime), "0", .max = 3650 * 86400 * NSEC_PER_SEC,
           .about = "The longest lifetime that a sandbox may have. 0: no limit." },
+        { "sandboxes.warm", CONFIG_COUNT, KEY(warm), "0", .max = 64,
+          .about = "How many sandboxes are kept running before anybody asks for them, so that a request is served in\n"
+                   "less time. They are like the latest one asked for without an id, mounts, copies and tools, are "
+                   "there for an\n"
+                   "hour after it, and count for no limit." },
         { "sandboxes.allow_unenforced_limits", CONFIG_BOOL, KEY(allow_unenforced_limits), "false",
           .about = "Whether requests may ask for limits that this host cannot enforce. They are then reported as not\n"
                    "enforced; otherwise such requests are refused." },

@@ -58,6 +58,7 @@ typedef struct Config {
 
         uint64_t idle_ttl;
         uint64_t max_lifetime; /* 0: for ever */
+        uint64_t warm;
 
         uint64_t cap_memory; /* caps: 0: none */
         uint64_t cap_cpu_millis;

@@ -66,6 +66,7 @@ typedef struct Daemon {
         uv_signal_t terminate, interrupt, reload;
         uv_timer_t watchdog;
         bool stopping;
+        unsigned n_ends; /* that are waited for, then */
 
         uv_timer_t idle;
         unsigned idle_looks;       /* that found nothing to stay for, one after another */
@@ -103,6 +104,7 @@ static ControlLimits control_limits(const Config *config) {
                 .request_retention = REQUEST_RETENTION,
                 .watch_buffer = config->watch_buffer,
                 .output_per_sandbox = config->output_per_sandbox,
+                .warm_sandboxes = (uint32_t) config->warm,
         };
 }
 
@@ -169,10 +171,12 @@ static void on_server_gone(void *user) {
         control_free(daemon->control, on_control_gone, daemon);
 }
 
-static void on_drained(void *user) {
+/* Calls are over, or nothing is left of the sandboxes that were nobody's. */
+static void on_end(void *user) {
         Daemon *daemon = user;
 
-        server_free(daemon->server, on_server_gone, daemon);
+        if (--daemon->n_ends == 0)
+                server_free(daemon->server, on_server_gone, daemon);
 }
 
 static void shut_down(Daemon *daemon) {
@@ -181,7 +185,9 @@ static void shut_down(Daemon *daemon) {
         (void) systemd_notify("STOPPING=1");
         health_shut_down(daemon->health);
         api_shut_down(daemon->api);
-        server_drain(daemon->server, daemon->config->shutdown_grace, on_drained, daemon);
+        daemon->n_ends = 2;
+        control_end_warm(daemon->control, on_end, daemon);
+        server_drain(daemon->server, daemon->config->shutdown_grace, on_end, daemon);
 }
 
 static void on_terminate(uv_signal_t *handle, int signal) {
