@@ -23,6 +23,7 @@ RANDOM = "-"
 FINISH = "the end"  # of a state folder
 ACTORS = 2
 LIVES = 25  # of one state folder
+WARM = 2  # sandboxes that the daemon keeps ready
 # What the load does more often, to come to a failpoint soon.
 WAYS = {
     "once": "once",
@@ -55,6 +56,7 @@ class World:
     def __init__(self, seed: int):
         self.random = random.Random(seed)
         self.daemon = KilledDaemon()
+        self.daemon.write_config({"sandboxes": {"warm": WARM}})
         self.actors = [Actor(self.daemon, f"a{i}", self.random.getrandbits(64)) for i in range(ACTORS)]
         self.watcher = Watcher(self.daemon)
         self.problems: list[str] = []
@@ -124,6 +126,13 @@ class World:
         finally:
             subprocess.run(["umount", freezer], check=True)
 
+    def live_warm(self, failpoint: str) -> bool:
+        """After a create without an id there is quiet enough for others to be made ready."""
+        actor = self.begin_special(failpoint)
+        while actor.create().create.sandbox_id:
+            pass
+        return self.end_special(10 * PATIENCE)
+
     def begin_special(self, failpoint: str = "") -> Actor:
         assert self.daemon.start_life(failpoint)
         self.thread(self.watcher.live)
@@ -179,6 +188,7 @@ class World:
 
     def finish(self) -> None:
         """Nothing is lost and, when all sandboxes are deleted, nothing is left."""
+        self.daemon.write_config({})
         assert self.daemon.start_life()
         self.daemon.connect()
         watching = self.thread(self.watcher.live)
@@ -208,6 +218,8 @@ class World:
 SPECIAL = {
     "control.timer.unclaimed": World.live_unclaimed,
     "control.observe.pause-failed": World.live_pause_failed,
+    "control.warm.ready": World.live_warm,
+    "control.warm.started": World.live_warm,
 }
 
 
