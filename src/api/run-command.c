@@ -50,7 +50,7 @@ static void on_nothing(Attachment *attachment, void *user) {
 
 /* Reads the bytes from @offset up to @end, as far as they are there. Returns how many. */
 static size_t read_range(Run *run, const Caller *caller, int stream, uint64_t offset, uint64_t end, uint8_t *to) {
-        static const AttachmentEvents events = { on_nothing, on_nothing, on_nothing, NULL };
+        static const AttachmentEvents events = { .changed = on_nothing, .writable = on_nothing };
         _cleanup_(attachment_freep) Attachment *attachment = NULL;
         const OutputPosition position = { true, offset }, none = {};
         size_t n_read = 0;
@@ -195,7 +195,7 @@ static void check_request(Request *request, const Hutch__V1__RunCommandRequest *
 }
 
 void handle_run_command(Call *call, const uint8_t *bytes, size_t len, void *context) {
-        static const AttachmentEvents attachment_events = { on_changed, on_nothing, on_nothing, NULL };
+        static const AttachmentEvents attachment_events = { .changed = on_changed, .writable = on_nothing };
         static const CallEvents call_events = { .ended = on_ended };
         _cleanup_(request_clear) Request request = {};
         const Hutch__V1__RunCommandRequest *message;

@@ -117,7 +117,8 @@ static void tell_next(Attachment *attachment) {
         }
         if (attachment->tell_readable || attachment->tell_writable)
                 notify(attachment);
-        event(attachment, attachment->user);
+        if (event)
+                event(attachment, attachment->user);
 }
 
 void attachments_notify(Control *control) {
@@ -477,6 +478,7 @@ int control_attach(Control *control, const Caller *caller, const char *sandbox_i
                 attachment->next->prev = &attachment->next;
         exec->attachments = attachment;
         exec->sandbox->n_attachments++;
+        exec->sandbox->n_readers += events->readable != NULL;
         exec_update_follow(exec);
         sandbox_update_idle(exec->sandbox);
         *ret_attachment = attachment;
@@ -530,11 +532,13 @@ void exec_detach(Exec *exec) {
 Attachment *attachment_free(Attachment *attachment) {
         Exec *exec;
         Sandbox *sandbox;
+        bool is_reader;
 
         if (!attachment)
                 return NULL;
         exec = attachment->exec;
         sandbox = exec->sandbox;
+        is_reader = attachment->events->readable != NULL;
 
         exec->n_holds -= attachment->holds;
         unnotify(attachment);
@@ -554,6 +558,7 @@ Attachment *attachment_free(Attachment *attachment) {
         free(attachment);
 
         sandbox->n_attachments--;
+        sandbox->n_readers -= is_reader;
         exec_update_follow(exec);
         if (!exec->attachments) {
                 if (exec->is_gone)

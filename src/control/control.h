@@ -221,13 +221,15 @@ typedef bool (*ExecCallback)(const ExecView *view, void *user);
 int control_list_execs(Control *control, const Caller *caller, const char *sandbox_id, unsigned states, uint64_t *after,
                        ExecCallback callback, void *user, HutchError *err) __attribute__((nonnull(1, 2, 3, 5, 6)));
 
-/* Being attached to an exec: hearing how it goes on, reading its output, sending it input. Keeps its sandbox awake. */
+/* Being attached to an exec: hearing how it goes on, reading its output, sending it input. Keeps its sandbox awake, but
+ * see AttachmentEvents. */
 typedef struct Attachment Attachment;
 
 typedef struct AttachmentEvents {
         /* It changed, durably: it started, or it ended (when all its output is there to be read). */
         void (*changed)(Attachment *attachment, void *user);
-        /* There is more output, or none will come: read on. */
+        /* There is more output, or none will come: read on. NULL: it waits for no output, and so does not keep the
+         * sandbox awake when the exec has ended. */
         void (*readable)(Attachment *attachment, void *user);
         /* attachment_can_send() is true again. */
         void (*writable)(Attachment *attachment, void *user);

@@ -85,6 +85,7 @@ struct Sandbox {
         Exec *changed_execs;
         uint32_t n_active; /* PENDING or RUNNING */
         uint32_t n_attachments;
+        uint32_t n_readers; /* of these: who keeps it awake */
         FileCall *file_calls;
         uint32_t n_file_calls;
 

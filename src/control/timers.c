@@ -128,7 +128,7 @@ static bool can_be_idle(const Sandbox *sandbox) {
 }
 
 void sandbox_update_idle(Sandbox *sandbox) {
-        bool is_idle = can_be_idle(sandbox) && sandbox->n_active == 0 && sandbox->n_attachments == 0;
+        bool is_idle = can_be_idle(sandbox) && sandbox->n_active == 0 && sandbox->n_readers == 0;
 
         if (sandbox->is_gone || is_idle == (sandbox->record.idle_since != 0))
                 return;

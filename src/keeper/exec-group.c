@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,6 +19,7 @@
 #include "keeper/kept-sandbox.h"
 #include "keeper/limit-groups.h"
 #include "keeper/process-tree.h"
+#include "keeper/starter.h"
 
 #define BATCH_MAX 64 /* processes that are signalled at once */
 
@@ -50,9 +52,59 @@ int exec_group_new(KeptSandbox *sandbox, const char *exec_id, ExecGroup **ret_gr
         return 0;
 }
 
+/* Has everything counted from 0 again. Returns whether the group is as good as new. */
+static bool exec_group_reset(ExecGroup *group) {
+        if (group->cgroup < 0 || !limit_group_reset_exec(group))
+                return false;
+        group->cpu_before += exec_group_cpu_time(group);
+        group->kills_before += exec_group_memory_kills(group);
+        group->main_pid = 0;
+        return true;
+}
+
+int sandbox_prepare(KeptSandbox *sandbox, const char *user, ExecGroup *used, HutchError *err) {
+        _cleanup_(exec_group_freep) ExecGroup *group = used;
+        if (sandbox->prepared)
+                return error_set(err, -EBUSY, "INTERNAL", "a process waits already");
+        if (group && !exec_group_reset(group))
+                group = exec_group_free(group);
+        char name[32];
+        /* No exec has such an id. */
+        (void) snprintf(name, sizeof(name), ".%" PRIu64, ++sandbox->n_prepared);
+        int r = group ? 0 : exec_group_new(sandbox, name, &group, err);
+        if (r < 0 || !group)
+                return r;
+        if (group->shares_memory)
+                return error_set(err, -EBUSY, "HOST_EXHAUSTED", "the sandbox has no memory to spare");
+        r = starter_new(sandbox, group, user, &group->starter, err);
+        if (r < 0)
+                return r;
+        sandbox->prepared = TAKE_PTR(group);
+        return 0;
+}
+
+int sandbox_prepared_pidfd(const KeptSandbox *sandbox) {
+        return sandbox->prepared ? starter_pidfd(sandbox->prepared->starter) : -1;
+}
+
+void sandbox_unprepare(KeptSandbox *sandbox) {
+        sandbox->prepared = exec_group_free(sandbox->prepared);
+}
+
+int sandbox_take_group(KeptSandbox *sandbox, const char *exec_id, const char *user, ExecGroup **ret_group,
+                       HutchError *err) {
+        if (sandbox->prepared && (!user || !starter_fits(sandbox->prepared->starter, user)))
+                sandbox_unprepare(sandbox);
+        if (!sandbox->prepared)
+                return exec_group_new(sandbox, exec_id, ret_group, err);
+        *ret_group = TAKE_PTR(sandbox->prepared);
+        return 0;
+}
+
 ExecGroup *exec_group_free(ExecGroup *group) {
         if (!group)
                 return NULL;
+        (void) starter_free(group->starter);
         fd_close(group->events);
         if (group->cgroup >= 0)
                 (void) unlinkat(group->sandbox->cgroup, group->name, AT_REMOVEDIR);
@@ -144,7 +196,7 @@ uint64_t exec_group_cpu_time(const ExecGroup *group) {
         uint64_t value;
         if (group->cgroup < 0 || cgroup_read(group->cgroup, "cpu.stat", "usage_usec", &value) < 0)
                 return 0;
-        return value * NSEC_PER_USEC;
+        return value * NSEC_PER_USEC - group->cpu_before;
 }
 
 uint64_t exec_group_peak_memory(const ExecGroup *group) {

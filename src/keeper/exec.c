@@ -535,7 +535,7 @@ static int exec_launch(KeptExec *exec, const ExecPlan *plan, HutchError *err) {
                            : streams_open_pipes(&streams, plan, exec->owner->null);
         if (r < 0)
                 return r;
-        r = exec_group_new(exec->owner->sandbox, plan->id, &exec->group, err);
+        r = sandbox_take_group(exec->owner->sandbox, plan->id, plan->terminal ? NULL : plan->user, &exec->group, err);
         if (r < 0)
                 return r;
         r = exec_connect(exec, plan, &streams);

@@ -121,7 +121,8 @@ static int prepare(const KeptSandbox *sandbox, const SpawnPlan *plan, HutchError
         return r < 0 ? fail(err, r) : 0;
 }
 
-static void worker_run(const KeptSandbox *sandbox, const SpawnPlan *plan) {
+static void worker_run(const KeptSandbox *sandbox, const SpawnPlan *plan, int error_fd) {
+        (void) error_fd;
         _cleanup_(error_clear) HutchError err = {};
         (void) umask(0);
         (void) prctl(PR_SET_NAME, "hutch-files", 0, 0, 0);

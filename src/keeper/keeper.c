@@ -24,6 +24,7 @@
 #include "keeper/privileges.h"
 #include "model/reason.h"
 
+#define PREPARED_TIME (5 * NSEC_PER_SEC)  /* that a process waits for the next exec */
 #define HIT_PAUSE NSEC_PER_SEC            /* between messages about a limit, which can be hit a million times in one */
 #define GIVE_UP_AFTER (10 * NSEC_PER_SEC) /* after the KILL, for processes that the kernel does not let go */
 
@@ -105,6 +106,43 @@ static bool execs_have_ended(const Keeper *keeper) {
         return true;
 }
 
+/* ---- The next exec ---- */
+
+/* Lets go of the process that waits, which is about to be taken, or is not wanted. */
+static void keeper_unwatch_prepared(Keeper *keeper) {
+        keeper->prepared_watch = watch_free(keeper->prepared_watch);
+        keeper->prepared_alarm = alarm_free(keeper->prepared_alarm);
+}
+
+static void keeper_unprepare(Keeper *keeper) {
+        keeper_unwatch_prepared(keeper);
+        sandbox_unprepare(keeper->sandbox);
+}
+
+static void on_prepared_not_wanted(void *user) {
+        keeper_unprepare(user);
+}
+
+/* So that no program inside ever meets a process that waits. */
+static bool is_empty(const Keeper *keeper) {
+        return keeper->n_running == 0 && !keeper->left_over;
+}
+
+/* An exec of @user is to be expected. @used is taken over: see sandbox_prepare(). */
+static void keeper_expect_exec(Keeper *keeper, const char *user, ExecGroup *used) {
+        if (keeper->state != KEEPER_RUNNING || !is_empty(keeper) || keeper->prepared_alarm) {
+                (void) exec_group_free(used);
+                return;
+        }
+        if (sandbox_prepare(keeper->sandbox, user, used, NULL) < 0)
+                return;
+
+        keeper->prepared_watch = watch_new(keeper->loop, sandbox_prepared_pidfd(keeper->sandbox), UV_READABLE,
+                                           on_prepared_not_wanted, keeper);
+        keeper->prepared_alarm = alarm_new(keeper->loop, on_prepared_not_wanted, keeper);
+        alarm_set(keeper->prepared_alarm, PREPARED_TIME);
+}
+
 /* ---- What execs leave running ---- */
 
 static void left_over_free(LeftOver *left_over) {
@@ -153,6 +191,21 @@ static void on_left_over(ExecGroup *group, void *user) {
                 left_over->alarm = alarm_new(keeper->loop, on_left_over_alarm, left_over);
                 alarm_set(left_over->alarm, 0);
         }
+}
+
+/* Removes those that wait for it, but for the last of their groups, which is returned; NULL: there are none. */
+static ExecGroup *keeper_take_empty(Keeper *keeper) {
+        ExecGroup *group = NULL;
+
+        for (LeftOver *left_over = keeper->left_over, *next; left_over; left_over = next) {
+                next = left_over->next;
+                if (!left_over->alarm)
+                        continue;
+                (void) exec_group_free(group);
+                group = TAKE_PTR(left_over->group);
+                left_over_free(left_over);
+        }
+        return group;
 }
 
 /* ---- Too many processes ---- */
@@ -241,6 +294,7 @@ static void keeper_make_disk_watch(Keeper *keeper, bool is_new) {
 /* ---- The end ---- */
 
 static void keeper_end(Keeper *keeper) {
+        keeper_unwatch_prepared(keeper);
         keeper->stop_alarm = alarm_free(keeper->stop_alarm);
         keeper->init_watch = watch_free(keeper->init_watch);
         keeper->process_watch = watch_free(keeper->process_watch);
@@ -291,6 +345,8 @@ static void keeper_begin_end(Keeper *keeper, uint64_t grace) {
 
         if (!keeper->ending) {
                 keeper->ending = true;
+                if (keeper->prepared_alarm)
+                        keeper_unprepare(keeper);
                 keeper->stop_at = UINT64_MAX;
                 keeper->stop_alarm = alarm_new(keeper->loop, on_stop_alarm, keeper);
                 for (LeftOver *left_over = keeper->left_over; left_over; left_over = left_over->next)
@@ -447,10 +503,15 @@ int keeper_start_exec(Keeper *keeper, const ExecPlan *plan, KeptExec **ret_exec,
 
         limit = keeper->disk ? disk_watch_begin_writing(keeper->disk) : NULL;
         keeper->owner.files_must_not_grow = limit != NULL;
+        keeper_unwatch_prepared(keeper);
         r = kept_exec_start(&keeper->owner, plan, &exec, err);
+        sandbox_unprepare(keeper->sandbox); /* that was not taken */
         if (r < 0)
                 return r;
 
+        keeper->n_started++;
+        free(keeper->last_user);
+        keeper->last_user = xstrdup(plan->user);
         list_append(keeper, exec);
         keeper->n_execs++;
         if (limit)
@@ -476,6 +537,9 @@ int keeper_forget_exec(Keeper *keeper, const char *id, HutchError *err) {
         list_remove(keeper, exec);
         keeper->n_execs--;
         kept_exec_free(exec);
+        /* Who has started two in a row starts a third. */
+        if (keeper->n_started > 1)
+                keeper_expect_exec(keeper, keeper->last_user, keeper_take_empty(keeper));
         return 0;
 }
 
@@ -487,6 +551,7 @@ int keeper_set_paused(Keeper *keeper, bool paused, HutchError *err) {
         if ((keeper->state == KEEPER_PAUSED) == paused)
                 return 0;
 
+        keeper_unprepare(keeper);
         r = sandbox_set_frozen(keeper->sandbox, paused, err);
         if (r < 0)
                 return r;

@@ -60,8 +60,12 @@ typedef struct Keeper {
         ExecOwner owner;
         KeptExec *first, *last; /* the one that changed last is the last */
         size_t n_execs;
+        uint64_t n_started;
+        char *last_user; /* of the exec that was started last */
         uint64_t n_changes;
         LeftOver *left_over;
+        struct Watch *prepared_watch;
+        struct Alarm *prepared_alarm;
 
         uint64_t process_hits; /* that were told */
         struct Watch *process_watch;

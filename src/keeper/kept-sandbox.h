@@ -6,6 +6,8 @@
 #include <sys/types.h>
 
 #include "keeper/sandbox.h"
+#include "keeper/starter.h"
+#include "keeper/user.h"
 
 /* What a KeptSandbox and an ExecGroup are, for the files that make them up. */
 
@@ -44,6 +46,8 @@ struct KeptSandbox {
         int cgroup_above;       /* of all of it: that one and the keeper's; or -1 */
         int keeper_pids;        /* the keeper's own pid namespace */
         bool children_are_here; /* the keeper's children are born in the sandbox's pid namespace */
+        ExecGroup *prepared;    /* for the next exec; NULL: none */
+        uint64_t n_prepared;    /* so far */
 };
 
 struct ExecGroup {
@@ -53,8 +57,10 @@ struct ExecGroup {
         int events; /* cgroup.events, or -1 */
         LimitGroup memory;
         bool shares_memory;    /* it is in the sandbox's own group of memory: there was no room for another */
+        uint64_t cpu_before;   /* that others used in it */
         uint64_t kills_before; /* that were counted in that */
         pid_t main_pid;        /* 0: nothing was spawned yet */
+        Starter *starter;      /* that waits in it for its program; or NULL */
 };
 
 #define BOX_NAME "box" /* of the cgroup of what is inside */
@@ -62,3 +68,8 @@ struct ExecGroup {
 /* Clones the calling process into @cgroup, unless that is -1; no memory is shared. Returns a negative errno, the
  * child's pid, or 0 in the child, where all signals are blocked. @ret_pidfd may be NULL. */
 pid_t process_clone(uint64_t flags, int cgroup, int *ret_pidfd);
+
+/* What a process that was spawned does, once it is in the sandbox: it becomes the plan's user and gives up everything;
+ * and it executes the program. When that fails it says so to @error_fd and ends. */
+User *spawned_give_up(const KeptSandbox *sandbox, const SpawnPlan *plan, int error_fd);
+_Noreturn void spawned_execute(const SpawnPlan *plan, const User *user, int error_fd);

@@ -19,7 +19,8 @@
 
 #define CPU_PERIOD_USEC 100000
 #define BFQ_WEIGHT_MAX 1000u
-#define REMOVE_TIMEOUT 0 /* there is nothing in them */
+#define RESIDUE_MAX (1024 * 1024) /* bytes that nobody misses in the most memory that an exec used */
+#define REMOVE_TIMEOUT 0          /* there is nothing in them */
 
 void limit_group_init(LimitGroup *group) {
         *group = (LimitGroup){ .folder = -1, .procs = -1 };
@@ -299,6 +300,16 @@ int limit_group_add_exec(ExecGroup *exec) {
         if (r >= 0)
                 r = limit_sockets(group, exec->sandbox->config);
         return r < 0 ? r : open_procs(group);
+}
+
+bool limit_group_reset_exec(const ExecGroup *exec) {
+        const LimitGroup *group = &exec->memory;
+        if (group->folder < 0)
+                return true;
+        /* What files it has read or written are in memory still is not to be taken for the next one's. In v2 what was
+         * counted cannot be forgotten. */
+        return !group->is_v2 && !exec->shares_memory && limit_group_memory(group) <= RESIDUE_MAX &&
+               set_number(group, "memory.max_usage_in_bytes", 0) >= 0;
 }
 
 void limit_group_remove_exec(ExecGroup *exec) {

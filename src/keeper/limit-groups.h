@@ -36,6 +36,9 @@ void limit_groups_remove(KeptSandbox *sandbox) __attribute__((nonnull));
 /* Moves the calling process into them, for an exec or, with NULL, as PID 1. */
 int limit_groups_enter(const KeptSandbox *sandbox, const ExecGroup *exec) __attribute__((nonnull(1)));
 
+/* Has an exec's group, which is empty, count the most memory anew. Tells whether it can be used for another. */
+bool limit_group_reset_exec(const ExecGroup *exec) __attribute__((nonnull));
+
 /* Makes an exec's group, and removes it, when it is empty. */
 int limit_group_add_exec(ExecGroup *exec) __attribute__((nonnull));
 void limit_group_remove_exec(ExecGroup *exec) __attribute__((nonnull));

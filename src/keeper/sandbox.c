@@ -303,6 +303,7 @@ static void end_processes(const KeptSandbox *sandbox) {
 KeptSandbox *sandbox_destroy(KeptSandbox *sandbox) {
         if (!sandbox)
                 return NULL;
+        sandbox_unprepare(sandbox);
         if (sandbox->init_pidfd >= 0)
                 end_processes(sandbox);
         if (sandbox->children_are_here)
@@ -358,7 +359,8 @@ void sandbox_get_usage(const KeptSandbox *sandbox, SandboxUsage *ret_usage) {
                 if (cgroup_read(cgroup, "cpu.stat", "usage_usec", &value) >= 0)
                         usage.cpu_time = value * NSEC_PER_USEC;
                 uint32_t threads = cgroup_count_threads(cgroup);
-                usage.processes = threads > 0 ? threads - 1 : 0;
+                uint32_t own = sandbox->prepared ? 2 : 1; /* PID 1, and one that waits */
+                usage.processes = threads > own ? threads - own : 0;
         }
         usage.memory_bytes = limit_group_memory(&sandbox->limits[CONTROLLER_MEMORY]);
         usage.memory_peak_bytes = limit_group_memory_peak(&sandbox->limits[CONTROLLER_MEMORY]);

@@ -86,6 +86,21 @@ int sandbox_open_terminal(KeptSandbox *sandbox, uint32_t rows, uint32_t columns,
 int exec_group_new(KeptSandbox *sandbox, const char *exec_id, ExecGroup **ret_group, HutchError *err)
         __attribute__((nonnull(1, 2, 3)));
 
+/* Has a group ready, and a process waiting in it, for a program that @user may start next: that takes less time then.
+ * Only while nothing else runs in the sandbox; it does not count as a process meanwhile. @used is taken over: a group
+ * that is empty, for which there may be a use again; or NULL. -EBUSY: there is one, or the sandbox has no memory to
+ * spare for it. */
+int sandbox_prepare(KeptSandbox *sandbox, const char *user, ExecGroup *used, HutchError *err)
+        __attribute__((nonnull(1, 2)));
+/* Readable when the process that waits has ended, which is of no use then; borrowed. -1: there is none. */
+int sandbox_prepared_pidfd(const KeptSandbox *sandbox) __attribute__((nonnull));
+/* Ends it, if there is one. */
+void sandbox_unprepare(KeptSandbox *sandbox) __attribute__((nonnull));
+
+/* The group that is ready for @user, or a new one, also when @user is NULL. What was ready for another is ended. */
+int sandbox_take_group(KeptSandbox *sandbox, const char *exec_id, const char *user, ExecGroup **ret_group,
+                       HutchError *err) __attribute__((nonnull(1, 2, 4)));
+
 /* Sends @signal to each of its processes, or KILLs them all at once, also those that are just being made; does not wait
  * for their end. A frozen process gets them when it is thawed, but for KILL. */
 int exec_group_signal(ExecGroup *group, int signal) __attribute__((nonnull));
@@ -125,8 +140,9 @@ struct SpawnPlan {
         bool files_must_not_grow;           /* it can write to no file: EFBIG */
 
         /* Instead of all this: what the child, a copy of the keeper inside the namespaces, does, with all its rights
-         * and descriptors; it gives them up itself. It exits when this returns. NULL: the program. */
-        void (*run)(const KeptSandbox *sandbox, const SpawnPlan *plan);
+         * and descriptors; it gives them up itself. It exits when this returns. NULL: the program. @error_fd is the
+         * other end of sandbox_spawn()'s. */
+        void (*run)(const KeptSandbox *sandbox, const SpawnPlan *plan, int error_fd);
 };
 
 /* Where starting a program stopped. */

@@ -29,6 +29,7 @@
 #include "keeper/kept-sandbox.h"
 #include "keeper/limit-groups.h"
 #include "keeper/privileges.h"
+#include "keeper/starter.h"
 #include "keeper/user.h"
 #include "model/environment.h"
 
@@ -224,19 +225,12 @@ static int execute(char *const *argv, char *const *environment) {
         }
 }
 
-/* The end of every child: gives up everything and executes the program. */
-static _Noreturn void child_run(const KeptSandbox *sandbox, const SpawnPlan *plan, int error_fd) {
-        if (plan->run) {
-                plan->run(sandbox, plan);
-                _exit(0);
-        }
+User *spawned_give_up(const KeptSandbox *sandbox, const SpawnPlan *plan, int error_fd) {
         (void) umask(022);
         int r = prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 || setsid() < 0 ? -errno : 0;
         /* Without cgroups those that it leaves behind are found as its children. */
         if (r >= 0 && plan->group->cgroup < 0 && prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0)
                 r = -errno;
-        if (r >= 0)
-                r = arrange_fds(plan, error_fd);
         if (r < 0)
                 child_fail(error_fd, SPAWN_STAGE_OTHER, r);
 
@@ -245,14 +239,14 @@ static _Noreturn void child_run(const KeptSandbox *sandbox, const SpawnPlan *pla
         if (r >= 0)
                 r = take_terminal(plan, user);
         if (r < 0)
-                child_fail(ERROR_FD, SPAWN_STAGE_USER, r);
+                child_fail(error_fd, SPAWN_STAGE_USER, r);
         uint64_t kept = user->uid == 0 ? sandbox->config->capabilities : 0;
         r = privileges_bound(kept);
         if (r < 0)
-                child_fail(ERROR_FD, SPAWN_STAGE_OTHER, r);
+                child_fail(error_fd, SPAWN_STAGE_OTHER, r);
         r = become(sandbox->config, user);
         if (r < 0)
-                child_fail(ERROR_FD, SPAWN_STAGE_USER, r);
+                child_fail(error_fd, SPAWN_STAGE_USER, r);
         r = limit_files(sandbox->config);
         if (r >= 0)
                 r = limit_processes(sandbox->config, user);
@@ -261,24 +255,40 @@ static _Noreturn void child_run(const KeptSandbox *sandbox, const SpawnPlan *pla
         if (r >= 0)
                 r = privileges_drop(kept);
         if (r < 0)
-                child_fail(ERROR_FD, SPAWN_STAGE_OTHER, r);
-        if (chdir(plan->working_directory) < 0)
-                child_fail(ERROR_FD, SPAWN_STAGE_CHDIR, -errno);
-
-        char *const *environment = complete_environment(plan, user);
-        if (arguments_check_size(plan->argv, environment, NULL) < 0) /* HOME and USER count, too */
-                child_fail(ERROR_FD, SPAWN_STAGE_EXEC, -E2BIG);
-        sigset_t none;
-        sigemptyset(&none);
+                child_fail(error_fd, SPAWN_STAGE_OTHER, r);
         signals_reset();
-        r = plan->files_must_not_grow ? forbid_growth() : 0;
-        if (r < 0)
-                child_fail(ERROR_FD, SPAWN_STAGE_OTHER, r);
-        (void) sigprocmask(SIG_SETMASK, &none, NULL);
         r = filter_install(&sandbox->config->filter);
         if (r < 0)
-                child_fail(ERROR_FD, SPAWN_STAGE_OTHER, r);
-        child_fail(ERROR_FD, SPAWN_STAGE_EXEC, execute(plan->argv, environment));
+                child_fail(error_fd, SPAWN_STAGE_OTHER, r);
+        return user;
+}
+
+_Noreturn void spawned_execute(const SpawnPlan *plan, const User *user, int error_fd) {
+        if (chdir(plan->working_directory) < 0)
+                child_fail(error_fd, SPAWN_STAGE_CHDIR, -errno);
+        char *const *environment = complete_environment(plan, user);
+        if (arguments_check_size(plan->argv, environment, NULL) < 0) /* HOME and USER count, too */
+                child_fail(error_fd, SPAWN_STAGE_EXEC, -E2BIG);
+        int r = plan->files_must_not_grow ? forbid_growth() : 0;
+        if (r < 0)
+                child_fail(error_fd, SPAWN_STAGE_OTHER, r);
+        sigset_t none;
+        sigemptyset(&none);
+        (void) sigprocmask(SIG_SETMASK, &none, NULL);
+        child_fail(error_fd, SPAWN_STAGE_EXEC, execute(plan->argv, environment));
+}
+
+/* The end of every child. */
+static _Noreturn void child_run(const KeptSandbox *sandbox, const SpawnPlan *plan, int error_fd) {
+        if (plan->run) {
+                plan->run(sandbox, plan, error_fd);
+                _exit(0);
+        }
+        int r = arrange_fds(plan, error_fd);
+        if (r < 0)
+                child_fail(error_fd, SPAWN_STAGE_OTHER, r);
+        const User *user = spawned_give_up(sandbox, plan, ERROR_FD);
+        spawned_execute(plan, user, ERROR_FD);
 }
 
 static _Noreturn void second_child_run(const KeptSandbox *sandbox, const SpawnPlan *plan, int error_fd) {
@@ -357,6 +367,14 @@ static pid_t spawn_by_two(KeptSandbox *sandbox, const SpawnPlan *plan, int error
 
 pid_t sandbox_spawn(KeptSandbox *sandbox, const SpawnPlan *plan, int *ret_pidfd, int *ret_error_fd, HutchError *err) {
         int pair[2], pidfd = -1;
+        if (plan->group->starter) {
+                pid_t waiting = starter_start(plan->group->starter, plan, ret_pidfd, ret_error_fd);
+                if (waiting >= 0) {
+                        plan->group->starter = NULL;
+                        return waiting;
+                }
+                plan->group->starter = starter_free(plan->group->starter);
+        }
         if (pipe2(pair, O_CLOEXEC) < 0)
                 return error_set(err, -errno, "HOST_EXHAUSTED", "cannot make a pipe: %s", strerror(errno));
         _cleanup_close_ int read_fd = pair[0], write_fd = pair[1];

@@ -869,6 +869,30 @@ static void an_attachment_keeps_the_sandbox_awake(void **state) {
         assert_state(f, "sb-one", "STOPPED");
 }
 
+/* That it is idle is durable with the end, and is not written once more when whoever waited has gone. */
+static void who_waits_for_no_output_keeps_no_sandbox_awake(void **state) {
+        static const AttachmentEvents waits = { .changed = on_changed, .writable = on_writable };
+        const OutputPosition none = {};
+        Fixture *f = *state;
+        Attached a = {};
+
+        create(f, "sb-one", "idle=60000");
+        create_exec(f, "sb-one", "exec", "true");
+        assert_int_equal(control_attach(f->control, &alice, "sb-one", "exec", false, none, none, &waits, &a,
+                                        &a.attachment, NULL),
+                         0);
+        assert_int_equal(sandbox(f, "sb-one").idle_deadline, 0);
+        fake_end_exec(f, "sb-one", "exec", (RuntimeExecEnd){ .end_time = 1 });
+        fixture_turn(f);
+        assert_true(a.n_changed > 0);
+        assert_true(sandbox(f, "sb-one").idle_deadline > 0);
+        fixture_break_store(f, true);
+        (void) attachment_free(a.attachment);
+        control_commit(f->control);
+        fixture_break_store(f, false);
+        assert_true(sandbox(f, "sb-one").idle_deadline > 0);
+}
+
 static void an_attachment_outlives_its_sandbox(void **state) {
         Fixture *f = *state;
         Attached a = {}, b = { .let_go = true };
@@ -1031,6 +1055,7 @@ int main(void) {
                 test(input_that_waits_is_bounded),
                 test(input_that_broke_is_told),
                 test(an_attachment_keeps_the_sandbox_awake),
+                test(who_waits_for_no_output_keeps_no_sandbox_awake),
                 test(an_attachment_outlives_its_sandbox),
                 test(output_of_what_was_lost_is_counted),
                 test(what_a_lost_call_ran_is_ended_unless_claimed),
