@@ -83,7 +83,7 @@ static void start_exec(Exec *exec) {
                         .set_user = exec_wants_default(sandbox, spec, "USER"),
                         .working_directory = spec->working_directory ? spec->working_directory
                                                                      : sandbox->record.spec->working_directory,
-                        .user = spec->user ? spec->user : sandbox->record.spec->user,
+                        .user = exec_user(sandbox, spec),
                         .timeout = exec_timeout(exec),
                 });
 }

@@ -257,6 +257,15 @@ uint64_t exec_timeout(const Exec *exec) {
         return own == 0 || (limit > 0 && limit < own) ? limit : own;
 }
 
+const char *exec_user(const Sandbox *sandbox, const ExecSpec *spec) {
+        return spec->user ? spec->user : sandbox->record.spec->user;
+}
+
+void exec_expect(Sandbox *sandbox, const ExecSpec *spec) {
+        if (sandbox->remote && !spec->terminal)
+                sandbox->remote->verbs->expect_exec(sandbox->remote, exec_user(sandbox, spec));
+}
+
 Exec *exec_accept(Sandbox *sandbox, const char *id, ExecSpec *spec, bool bound, const Caller *caller) {
         ExecRecord record = {
                 .sandbox_serial = sandbox->record.serial,
@@ -267,6 +276,8 @@ Exec *exec_accept(Sandbox *sandbox, const char *id, ExecSpec *spec, bool bound, 
         Event event = { .type = EVENT_EXEC_CREATED, .is_new = true };
         Exec *exec;
 
+        if (sandbox->record.state == SANDBOX_READY && sandbox->n_active == 0)
+                exec_expect(sandbox, spec);
         sandbox_change(sandbox);
         text_copy(record.id, sizeof record.id, id);
         record.serial = sandbox->record.next_exec_serial++;

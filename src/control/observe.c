@@ -72,6 +72,8 @@ static void on_started(void *user) {
         observe(sandbox, SANDBOX_OBSERVED_STARTED, REASON_UNSPECIFIED, "");
         if (runs_main)
                 exec_create_main(sandbox);
+        else if (sandbox->n_execs > 0 && exec_is_active(sandbox->execs[0]))
+                exec_expect(sandbox, sandbox->execs[0]->record.spec);
         sandbox->execs_need_converge = true;
 }
 

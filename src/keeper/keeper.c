@@ -128,8 +128,8 @@ static bool is_empty(const Keeper *keeper) {
         return keeper->n_running == 0 && !keeper->left_over;
 }
 
-/* An exec of @user is to be expected. @used is taken over: see sandbox_prepare(). */
-static void keeper_expect_exec(Keeper *keeper, const char *user, ExecGroup *used) {
+/* Has a process wait, if nothing runs. @used is taken over: see sandbox_prepare(). */
+static void keeper_prepare(Keeper *keeper, const char *user, ExecGroup *used) {
         if (keeper->state != KEEPER_RUNNING || !is_empty(keeper) || keeper->prepared_alarm) {
                 (void) exec_group_free(used);
                 return;
@@ -526,6 +526,10 @@ int keeper_start_exec(Keeper *keeper, const ExecPlan *plan, KeptExec **ret_exec,
         return 0;
 }
 
+void keeper_expect_exec(Keeper *keeper, const char *user) {
+        keeper_prepare(keeper, user, keeper_take_empty(keeper));
+}
+
 int keeper_forget_exec(Keeper *keeper, const char *id, HutchError *err) {
         KeptExec *exec = keeper_find_exec(keeper, id);
 
@@ -539,7 +543,7 @@ int keeper_forget_exec(Keeper *keeper, const char *id, HutchError *err) {
         kept_exec_free(exec);
         /* Who has started two in a row starts a third. */
         if (keeper->n_started > 1)
-                keeper_expect_exec(keeper, keeper->last_user, keeper_take_empty(keeper));
+                keeper_prepare(keeper, keeper->last_user, keeper_take_empty(keeper));
         return 0;
 }
 

@@ -36,7 +36,7 @@ struct Waiter {
 struct Service {
         Keeper *keeper;
         Waiter *starts, *shutdowns, *watchers;
-        Method methods[9];
+        Method methods[10];
         FileService *files;
 };
 
@@ -234,6 +234,19 @@ static void describe(Call *call, const uint8_t *message, size_t len, void *conte
         free(execs);
 }
 
+static void expect_exec(Call *call, const uint8_t *message, size_t len, void *context) {
+        Hutch__Keeper__V1__ExpectExecResponse response = HUTCH__KEEPER__V1__EXPECT_EXEC_RESPONSE__INIT;
+        _cleanup_(protobuf_freep) ProtobufCMessage *unpacked = NULL;
+
+        unpacked = call_unpack(call, &hutch__keeper__v1__expect_exec_request__descriptor, message, len, REQUEST_MAX);
+        if (!unpacked)
+                return;
+
+        keeper_expect_exec(((Service *) context)->keeper,
+                           ((const Hutch__Keeper__V1__ExpectExecRequest *) unpacked)->user);
+        call_reply_protobuf(call, &response.base);
+}
+
 static void start_exec(Call *call, const uint8_t *message, size_t len, void *context) {
         _cleanup_(protobuf_freep) ProtobufCMessage *unpacked = NULL;
         _cleanup_(exec_order_clear) ExecOrder order = {};
@@ -354,6 +367,7 @@ Service *service_new(Keeper *keeper) {
         const Method methods[] = {
                 { .path = PATH("Describe"), .handle = describe, .context = service },
                 { .path = PATH("WatchKeeper"), .handle = watch_keeper, .context = service },
+                { .path = PATH("ExpectExec"), .handle = expect_exec, .context = service },
                 { .path = PATH("StartExec"), .handle = start_exec, .context = service },
                 { .path = PATH("CancelExec"), .handle = cancel_exec, .context = service },
                 { .path = PATH("SendInput"), .start = service_send_input, .context = keeper },

@@ -157,6 +157,9 @@ typedef struct RuntimeVerbs {
         void (*get_usage)(RuntimeSandbox *sandbox,
                           void (*callback)(const RuntimeUsage *usage, const HutchError *err, void *user), void *user);
 
+        /* A process of @user will be started before long, or not: what is the same for all of them may be done
+         * meanwhile. Nothing is told. */
+        void (*expect_exec)(RuntimeSandbox *sandbox, const char *user);
         /* Starts a process: exec_started, then exec_ended; or exec_ended alone. Repeating it with an id is a
          * question. When the keeper cannot be asked nothing is told: `lost` is. */
         void (*start_exec)(RuntimeSandbox *sandbox, const RuntimeExec *exec);

@@ -59,6 +59,24 @@ def test_one_exec_alone_has_none_wait(start_keeper):
     assert waiting(keeper) == []
 
 
+def test_the_first_exec_is_the_process_that_waited_when_it_was_expected(start_keeper):
+    keeper = start_keeper()
+    assert keeper.describe().state == protocol().KEEPER_STATE_RUNNING
+    for _ in range(2):
+        keeper.stub.ExpectExec(protocol().ExpectExecRequest(user=AGENT))
+        wait_until(lambda: len(waiting(keeper)) == 1)
+    number = number_inside(waiting(keeper)[0])
+    assert say(keeper, "echo $$") == f"{number}\n"
+
+
+@pytest.mark.parametrize("user", ["", "nobody-knows", "x" * 3000])
+def test_one_of_nobody_does_not_stay(start_keeper, user):
+    keeper = start_keeper()
+    keeper.stub.ExpectExec(protocol().ExpectExecRequest(user=user), wait_for_ready=True)
+    wait_until(lambda: waiting(keeper) == [])
+    assert say(keeper, "echo here") == "here\n"
+
+
 def test_the_third_exec_is_the_process_that_waited(start_keeper):
     keeper = start_keeper()
     number = prepare(keeper)

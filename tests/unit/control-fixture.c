@@ -289,6 +289,13 @@ static void fake_get_usage(RuntimeSandbox *base,
         callback(&usage, NULL, user);
 }
 
+static void fake_expect(RuntimeSandbox *base, const char *user) {
+        FakeSandbox *sandbox = ((FakeRemote *) base)->sandbox;
+
+        append(sandbox->expected, user);
+        append(sandbox->expected, " ");
+}
+
 static void fake_start_one(RuntimeSandbox *base, const RuntimeExec *exec) {
         FakeRemote *remote = (FakeRemote *) base;
         FakeExec *known = find_exec(remote->sandbox, exec->exec_id);
@@ -473,6 +480,7 @@ static const RuntimeVerbs fake_verbs = {
         .remove = fake_remove,
         .set_paused = fake_set_paused,
         .get_usage = fake_get_usage,
+        .expect_exec = fake_expect,
         .start_exec = fake_start_one,
         .cancel_exec = fake_cancel_exec,
         .forget_exec = fake_forget_exec,

@@ -44,6 +44,7 @@ struct FakeSandbox {
         unsigned n_start, n_recover, n_stop, n_remove, n_pause; /* how often it was asked */
         uint64_t stop_grace;
         uint32_t uid_slot;
+        char expected[64]; /* users, with spaces between */
         FakeExec execs[16];
         size_t n_execs;
         char input[64]; /* bytes, "|" for a close, "!" for a signal, "#" for a size */

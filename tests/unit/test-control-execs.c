@@ -60,6 +60,30 @@ static void execs_wait_for_ready_and_start_in_order(void **state) {
         assert_int_equal(sandbox(f, "sb-one").active_execs, 2);
 }
 
+static void execs_are_expected_before_they_are_durable(void **state) {
+        Fixture *f = *state;
+        void *user;
+
+        bring_to(f, "sb-one", SANDBOX_PENDING);
+        create_exec(f, "sb-one", "one", "true");
+        assert_string_equal(fake_sandbox(f, "sb-one")->expected, "");
+        fake_events(fake_sandbox(f, "sb-one"), &user)->started(user);
+        assert_string_equal(fake_sandbox(f, "sb-one")->expected, "agent ");
+        fixture_turn(f);
+        /* One runs already; and a terminal is not like others. */
+        create_exec(f, "sb-one", "two", "true");
+        fake_end_exec(f, "sb-one", "one", (RuntimeExecEnd){ .end_time = 1 });
+        fake_end_exec(f, "sb-one", "two", (RuntimeExecEnd){ .end_time = 1 });
+        fixture_turn(f);
+        assert_int_equal(create_as(f, &alice, "tty", NULL, "true tty=1", false, NULL), 0);
+        assert_string_equal(fake_sandbox(f, "sb-one")->expected, "agent ");
+        fixture_turn(f);
+        fake_end_exec(f, "sb-one", "tty", (RuntimeExecEnd){ .end_time = 1 });
+        fixture_turn(f);
+        assert_int_equal(create_as(f, &alice, "last", NULL, "true", false, NULL), 0);
+        assert_string_equal(fake_sandbox(f, "sb-one")->expected, "agent agent ");
+}
+
 static void the_environment_has_its_layers(void **state) {
         Fixture *f = *state;
 
@@ -1026,6 +1050,7 @@ static void what_is_bound_ends_when_the_last_who_holds_it_releases_it(void **sta
 int main(void) {
         const struct CMUnitTest tests[] = {
                 test(execs_wait_for_ready_and_start_in_order),
+                test(execs_are_expected_before_they_are_durable),
                 test(the_environment_has_its_layers),
                 test(what_the_inside_knows_is_added_unless_it_is_given_or_unset),
                 test(timeouts_are_clamped_to_the_sandboxs),

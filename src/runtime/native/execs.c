@@ -23,6 +23,7 @@
 #include "model/reason.h"
 #include "rpc/protobuf.h"
 
+#define EXPECTING_MS 4000  /* less than a keeper has a process wait */
 #define DESCRIBED_MAX 4096 /* execs; no keeper has more */
 #define OUTPUT_PATH_SIZE (2 * (ID_LEN_MAX + 1) + 64)
 #define OUTPUT_NAME_SIZE (ID_LEN_MAX + sizeof(".out"))
@@ -260,6 +261,7 @@ static void exec_sync(NativeExec *exec) {
                 keeper_client_call_encoded(client, "StartExec", exec->request, exec->request_len,
                                            &hutch__keeper__v1__start_exec_response__descriptor, 0, on_start_answered,
                                            exec);
+                exec->sandbox->n_started++;
                 FAILPOINT("native.exec.sent");
         } else if (exec->cancel) {
                 Hutch__Keeper__V1__CancelExecRequest request = HUTCH__KEEPER__V1__CANCEL_EXEC_REQUEST__INIT;
@@ -368,6 +370,7 @@ void execs_disconnect(NativeSandbox *sandbox) {
 }
 
 void execs_reset(NativeSandbox *sandbox) {
+        sandbox->expecting_until = sandbox->n_started = 0;
         for (NativeExec *exec = sandbox->execs, *next; exec; exec = next) {
                 next = exec->next;
                 exec_reset(exec);
@@ -487,6 +490,27 @@ static int encode_start(const RuntimeExec *exec, uint8_t **ret_bytes, size_t *re
         return r;
 }
 
+static void on_expect_answered(void *user, const ProtobufCMessage *reply, const HutchError *err) {
+        (void) user;
+        (void) reply;
+        (void) err; /* keepers of the release before do not know of it */
+}
+
+/* The keeper does not need to be told while others run, and after the second it expects the next one by itself. */
+void execs_expect(RuntimeSandbox *base, const char *user) {
+        NativeSandbox *sandbox = (NativeSandbox *) base;
+        Hutch__Keeper__V1__ExpectExecRequest request = HUTCH__KEEPER__V1__EXPECT_EXEC_REQUEST__INIT;
+
+        if (sandbox->execs || !sandbox_is_connected(sandbox) ||
+            uv_now(sandbox->runtime->loop) < sandbox->expecting_until)
+                return;
+
+        request.user = (char *) user;
+        keeper_client_call(sandbox->client, "ExpectExec", &request.base,
+                           &hutch__keeper__v1__expect_exec_response__descriptor, 0, on_expect_answered, sandbox);
+        sandbox->expecting_until = uv_now(sandbox->runtime->loop) + EXPECTING_MS;
+}
+
 void execs_start(RuntimeSandbox *base, const RuntimeExec *start) {
         NativeExec *exec = get((NativeSandbox *) base, start->exec_id);
         uint8_t *request = NULL;
@@ -526,6 +550,8 @@ void execs_forget(RuntimeSandbox *base, const char *exec_id) {
 
         exec->forget = true;
         exec_sync(exec);
+        exec->sandbox->expecting_until =
+                exec->sandbox->n_started > 1 ? uv_now(exec->sandbox->runtime->loop) + EXPECTING_MS : 0;
 }
 
 static void output_name(const char *exec_id, int stream, char ret_name[static OUTPUT_NAME_SIZE]) {

@@ -9,6 +9,7 @@
  * start before the end. */
 
 /* Verbs. */
+void execs_expect(RuntimeSandbox *sandbox, const char *user);
 void execs_start(RuntimeSandbox *sandbox, const RuntimeExec *exec);
 void execs_cancel(RuntimeSandbox *sandbox, const char *exec_id, uint64_t grace);
 void execs_forget(RuntimeSandbox *sandbox, const char *exec_id);

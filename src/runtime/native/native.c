@@ -152,6 +152,7 @@ static const RuntimeVerbs verbs = {
         .remove = native_sandbox_remove,
         .set_paused = native_sandbox_set_paused,
         .get_usage = usages_get,
+        .expect_exec = execs_expect,
         .start_exec = execs_start,
         .cancel_exec = execs_cancel,
         .forget_exec = execs_forget,

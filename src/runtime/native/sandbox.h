@@ -130,6 +130,8 @@ typedef struct NativeSandbox {
         NativeInput *inputs;
         NativeCall *calls;
         NativeExec *execs, *last_exec; /* in the order they came */
+        uint64_t expecting_until;      /* of uv_now(): the keeper has a process wait by itself */
+        unsigned n_started;            /* execs, by this keeper */
         bool freed;
 } NativeSandbox;
 

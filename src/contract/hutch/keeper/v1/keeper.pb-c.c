@@ -773,6 +773,96 @@ void   hutch__keeper__v1__keeper_limit_hit__free_unpacked
   assert(message->base.descriptor == &hutch__keeper__v1__keeper_limit_hit__descriptor);
   protobuf_c_message_free_unpacked ((ProtobufCMessage*)message, allocator);
 }
+void   hutch__keeper__v1__expect_exec_request__init
+                     (Hutch__Keeper__V1__ExpectExecRequest         *message)
+{
+  static const Hutch__Keeper__V1__ExpectExecRequest init_value = HUTCH__KEEPER__V1__EXPECT_EXEC_REQUEST__INIT;
+  *message = init_value;
+}
+size_t hutch__keeper__v1__expect_exec_request__get_packed_size
+                     (const Hutch__Keeper__V1__ExpectExecRequest *message)
+{
+  assert(message->base.descriptor == &hutch__keeper__v1__expect_exec_request__descriptor);
+  return protobuf_c_message_get_packed_size ((const ProtobufCMessage*)(message));
+}
+size_t hutch__keeper__v1__expect_exec_request__pack
+                     (const Hutch__Keeper__V1__ExpectExecRequest *message,
+                      uint8_t       *out)
+{
+  assert(message->base.descriptor == &hutch__keeper__v1__expect_exec_request__descriptor);
+  return protobuf_c_message_pack ((const ProtobufCMessage*)message, out);
+}
+size_t hutch__keeper__v1__expect_exec_request__pack_to_buffer
+                     (const Hutch__Keeper__V1__ExpectExecRequest *message,
+                      ProtobufCBuffer *buffer)
+{
+  assert(message->base.descriptor == &hutch__keeper__v1__expect_exec_request__descriptor);
+  return protobuf_c_message_pack_to_buffer ((const ProtobufCMessage*)message, buffer);
+}
+Hutch__Keeper__V1__ExpectExecRequest *
+       hutch__keeper__v1__expect_exec_request__unpack
+                     (ProtobufCAllocator  *allocator,
+                      size_t               len,
+                      const uint8_t       *data)
+{
+  return (Hutch__Keeper__V1__ExpectExecRequest *)
+     protobuf_c_message_unpack (&hutch__keeper__v1__expect_exec_request__descriptor,
+                                allocator, len, data);
+}
+void   hutch__keeper__v1__expect_exec_request__free_unpacked
+                     (Hutch__Keeper__V1__ExpectExecRequest *message,
+                      ProtobufCAllocator *allocator)
+{
+  if(!message)
+    return;
+  assert(message->base.descriptor == &hutch__keeper__v1__expect_exec_request__descriptor);
+  protobuf_c_message_free_unpacked ((ProtobufCMessage*)message, allocator);
+}
+void   hutch__keeper__v1__expect_exec_response__init
+                     (Hutch__Keeper__V1__ExpectExecResponse         *message)
+{
+  static const Hutch__Keeper__V1__ExpectExecResponse init_value = HUTCH__KEEPER__V1__EXPECT_EXEC_RESPONSE__INIT;
+  *message = init_value;
+}
+size_t hutch__keeper__v1__expect_exec_response__get_packed_size
+                     (const Hutch__Keeper__V1__ExpectExecResponse *message)
+{
+  assert(message->base.descriptor == &hutch__keeper__v1__expect_exec_response__descriptor);
+  return protobuf_c_message_get_packed_size ((const ProtobufCMessage*)(message));
+}
+size_t hutch__keeper__v1__expect_exec_response__pack
+                     (const Hutch__Keeper__V1__ExpectExecResponse *message,
+                      uint8_t       *out)
+{
+  assert(message->base.descriptor == &hutch__keeper__v1__expect_exec_response__descriptor);
+  return protobuf_c_message_pack ((const ProtobufCMessage*)message, out);
+}
+size_t hutch__keeper__v1__expect_exec_response__pack_to_buffer
+                     (const Hutch__Keeper__V1__ExpectExecResponse *message,
+                      ProtobufCBuffer *buffer)
+{
+  assert(message->base.descriptor == &hutch__keeper__v1__expect_exec_response__descriptor);
+  return protobuf_c_message_pack_to_buffer ((const ProtobufCMessage*)message, buffer);
+}
+Hutch__Keeper__V1__ExpectExecResponse *
+       hutch__keeper__v1__expect_exec_response__unpack
+                     (ProtobufCAllocator  *allocator,
+                      size_t               len,
+                      const uint8_t       *data)
+{
+  return (Hutch__Keeper__V1__ExpectExecResponse *)
+     protobuf_c_message_unpack (&hutch__keeper__v1__expect_exec_response__descriptor,
+                                allocator, len, data);
+}
+void   hutch__keeper__v1__expect_exec_response__free_unpacked
+                     (Hutch__Keeper__V1__ExpectExecResponse *message,
+                      ProtobufCAllocator *allocator)
+{
+  if(!message)
+    return;
+  assert(message->base.descriptor == &hutch__keeper__v1__expect_exec_response__descriptor);
+  protobuf_c_message_free_unpacked ((ProtobufCMessage*)message, allocator);
+}
 void   hutch__keeper__v1__start_exec_request__init
                      (Hutch__Keeper__V1__StartExecRequest         *message)
 {
@@ -3099,6 +3189,62 @@ const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_limit_hit__descriptor
   (ProtobufCMessageInit) hutch__keeper__v1__keeper_limit_hit__init,
   NULL,NULL,NULL    /* reserved[123] */
 };
+static const ProtobufCFieldDescriptor hutch__keeper__v1__expect_exec_request__field_descriptors[1] =
+{
+  {
+    "user",
+    1,
+    PROTOBUF_C_LABEL_NONE,
+    PROTOBUF_C_TYPE_STRING,
+    0,   /* quantifier_offset */
+    offsetof(Hutch__Keeper__V1__ExpectExecRequest, user),
+    NULL,
+    &protobuf_c_empty_string,
+    0,             /* flags */
+    0,NULL,NULL    /* reserved1,reserved2, etc */
+  },
+};
+static const unsigned hutch__keeper__v1__expect_exec_request__field_indices_by_name[] = {
+  0,   /* field[0] = user */
+};
+static const ProtobufCIntRange hutch__keeper__v1__expect_exec_request__number_ranges[1 + 1] =
+{
+  { 1, 0 },
+  { 0, 1 }
+};
+const ProtobufCMessageDescriptor hutch__keeper__v1__expect_exec_request__descriptor =
+{
+  PROTOBUF_C__MESSAGE_DESCRIPTOR_MAGIC,
+  "hutch.keeper.v1.ExpectExecRequest",
+  "ExpectExecRequest",
+  "Hutch__Keeper__V1__ExpectExecRequest",
+  "hutch.keeper.v1",
+  sizeof(Hutch__Keeper__V1__ExpectExecRequest),
+  1,
+  hutch__keeper__v1__expect_exec_request__field_descriptors,
+  hutch__keeper__v1__expect_exec_request__field_indices_by_name,
+  1,  hutch__keeper__v1__expect_exec_request__number_ranges,
+  (ProtobufCMessageInit) hutch__keeper__v1__expect_exec_request__init,
+  NULL,NULL,NULL    /* reserved[123] */
+};
+#define hutch__keeper__v1__expect_exec_response__field_descriptors NULL
+#define hutch__keeper__v1__expect_exec_response__field_indices_by_name NULL
+#define hutch__keeper__v1__expect_exec_response__number_ranges NULL
+const ProtobufCMessageDescriptor hutch__keeper__v1__expect_exec_response__descriptor =
+{
+  PROTOBUF_C__MESSAGE_DESCRIPTOR_MAGIC,
+  "hutch.keeper.v1.ExpectExecResponse",
+  "ExpectExecResponse",
+  "Hutch__Keeper__V1__ExpectExecResponse",
+  "hutch.keeper.v1",
+  sizeof(Hutch__Keeper__V1__ExpectExecResponse),
+  0,
+  hutch__keeper__v1__expect_exec_response__field_descriptors,
+  hutch__keeper__v1__expect_exec_response__field_indices_by_name,
+  0,  hutch__keeper__v1__expect_exec_response__number_ranges,
+  (ProtobufCMessageInit) hutch__keeper__v1__expect_exec_response__init,
+  NULL,NULL,NULL    /* reserved[123] */
+};
 static const ProtobufCFieldDescriptor hutch__keeper__v1__start_exec_request__field_descriptors[13] =
 {
   {
@@ -4152,10 +4298,11 @@ const ProtobufCEnumDescriptor hutch__keeper__v1__keeper_end_cause__descriptor =
   hutch__keeper__v1__keeper_end_cause__value_ranges,
   NULL,NULL,NULL,NULL   /* reserved[1234] */
 };
-static const ProtobufCMethodDescriptor hutch__keeper__v1__keeper_service__method_descriptors[11] =
+static const ProtobufCMethodDescriptor hutch__keeper__v1__keeper_service__method_descriptors[12] =
 {
   { "Describe", &hutch__keeper__v1__describe_request__descriptor, &hutch__keeper__v1__describe_response__descriptor },
   { "WatchKeeper", &hutch__keeper__v1__watch_keeper_request__descriptor, &hutch__keeper__v1__watch_keeper_response__descriptor },
+  { "ExpectExec", &hutch__keeper__v1__expect_exec_request__descriptor, &hutch__keeper__v1__expect_exec_response__descriptor },
   { "StartExec", &hutch__keeper__v1__start_exec_request__descriptor, &hutch__keeper__v1__start_exec_response__descriptor },
   { "CancelExec", &hutch__keeper__v1__cancel_exec_request__descriptor, &hutch__keeper__v1__cancel_exec_response__descriptor },
   { "SendInput", &hutch__keeper__v1__send_input_request__descriptor, &hutch__keeper__v1__send_input_response__descriptor },
@@ -4167,16 +4314,17 @@ static const ProtobufCMethodDescriptor hutch__keeper__v1__keeper_service__method
   { "Connect", &hutch__keeper__v1__connect_request__descriptor, &hutch__keeper__v1__connect_response__descriptor },
 };
 const unsigned hutch__keeper__v1__keeper_service__method_indices_by_name[] = {
-  3,        /* CancelExec */
-  10,        /* Connect */
+  4,        /* CancelExec */
+  11,        /* Connect */
   0,        /* Describe */
-  6,        /* ForgetExec */
-  8,        /* GetUsage */
-  5,        /* ReadOutput */
-  4,        /* SendInput */
-  7,        /* SetPaused */
-  9,        /* Shutdown */
-  2,        /* StartExec */
+  2,        /* ExpectExec */
+  7,        /* ForgetExec */
+  9,        /* GetUsage */
+  6,        /* ReadOutput */
+  5,        /* SendInput */
+  8,        /* SetPaused */
+  10,        /* Shutdown */
+  3,        /* StartExec */
   1         /* WatchKeeper */
 };
 const ProtobufCServiceDescriptor hutch__keeper__v1__keeper_service__descriptor =
@@ -4186,7 +4334,7 @@ const ProtobufCServiceDescriptor hutch__keeper__v1__keeper_service__descriptor =
   "KeeperService",
   "Hutch__Keeper__V1__KeeperService",
   "hutch.keeper.v1",
-  11,
+  12,
   hutch__keeper__v1__keeper_service__method_descriptors,
   hutch__keeper__v1__keeper_service__method_indices_by_name
 };
@@ -4206,13 +4354,21 @@ void hutch__keeper__v1__keeper_service__watch_keeper(ProtobufCService *service,
   assert(service->descriptor == &hutch__keeper__v1__keeper_service__descriptor);
   service->invoke(service, 1, (const ProtobufCMessage *) input, (ProtobufCClosure) closure, closure_data);
 }
+void hutch__keeper__v1__keeper_service__expect_exec(ProtobufCService *service,
+                                                    const Hutch__Keeper__V1__ExpectExecRequest *input,
+                                                    Hutch__Keeper__V1__ExpectExecResponse_Closure closure,
+                                                    void *closure_data)
+{
+  assert(service->descriptor == &hutch__keeper__v1__keeper_service__descriptor);
+  service->invoke(service, 2, (const ProtobufCMessage *) input, (ProtobufCClosure) closure, closure_data);
+}
 void hutch__keeper__v1__keeper_service__start_exec(ProtobufCService *service,
                                                    const Hutch__Keeper__V1__StartExecRequest *input,
                                                    Hutch__Keeper__V1__StartExecResponse_Closure closure,
                                                    void *closure_data)
 {
   assert(service->descriptor == &hutch__keeper__v1__keeper_service__descriptor);
-  service->invoke(service, 2, (const ProtobufCMessage *) input, (ProtobufCClosure) closure, closure_data);
+  service->invoke(service, 3, (const ProtobufCMessage *) input, (ProtobufCClosure) closure, closure_data);
 }
 void hutch__keeper__v1__keeper_service__cancel_exec(ProtobufCService *service,
                                                     const Hutch__Keeper__V1__CancelExecRequest *input,
@@ -4220,7 +4376,7 @@ void hutch__keeper__v1__keeper_service__cancel_exec(ProtobufCService *service,
                                                     void *closure_data)
 {
   assert(service->descriptor == &hutch__keeper__v1__keeper_service__descriptor);
-  service->invoke(service, 3, (const ProtobufCMessage *) input, (ProtobufCClosure) closure, closure_data);
+  service->invoke(service, 4, (const ProtobufCMessage *) input, (ProtobufCClosure) closure, closure_data);
 }
 void hutch__keeper__v1__keeper_service__send_input(ProtobufCService *service,
                                                    const Hutch__Keeper__V1__SendInputRequest *input,
@@ -4228,7 +4384,7 @@ void hutch__keeper__v1__keeper_service__send_input(ProtobufCService *service,
                                                    void *closure_data)
 {
   assert(service->descriptor == &hutch__keeper__v1__keeper_service__descriptor);
-  service->invoke(service, 4, (const ProtobufCMessage *) input, (ProtobufCClosure) closure, closure_data);
+  service->invoke(service, 5, (const ProtobufCMessage *) input, (ProtobufCClosure) closure, closure_data);
 }
 void hutch__keeper__v1__keeper_service__read_output(ProtobufCService *service,
                                                     const Hutch__Keeper__V1__ReadOutputRequest *input,
@@ -4236,7 +4392,7 @@ void hutch__keeper__v1__keeper_service__read_output(ProtobufCService *service,
                                                     void *closure_data)
 {
   assert(service->descriptor == &hutch__keeper__v1__keeper_service__descriptor);
-  service->invoke(service, 5, (const ProtobufCMessage *) input, (ProtobufCClosure) closure, closure_data);
+  service->invoke(service, 6, (const ProtobufCMessage *) input, (ProtobufCClosure) closure, closure_data);
 }
 void hutch__keeper__v1__keeper_service__forget_exec(ProtobufCService *service,
                                                     const Hutch__Keeper__V1__ForgetExecRequest *input,
@@ -4244,7 +4400,7 @@ void hutch__keeper__v1__keeper_service__forget_exec(ProtobufCService *service,
                                                     void *closure_data)
 {
   assert(service->descriptor == &hutch__keeper__v1__keeper_service__descriptor);
-  service->invoke(service, 6, (const ProtobufCMessage *) input, (ProtobufCClosure) closure, closure_data);
+  service->invoke(service, 7, (const ProtobufCMessage *) input, (ProtobufCClosure) closure, closure_data);
 }
 void hutch__keeper__v1__keeper_service__set_paused(ProtobufCService *service,
                                                    const Hutch__Keeper__V1__SetPausedRequest *input,
@@ -4252,7 +4408,7 @@ void hutch__keeper__v1__keeper_service__set_paused(ProtobufCService *service,
                                                    void *closure_data)
 {
   assert(service->descriptor == &hutch__keeper__v1__keeper_service__descriptor);
-  service->invoke(service, 7, (const ProtobufCMessage *) input, (ProtobufCClosure) closure, closure_data);
+  service->invoke(service, 8, (const ProtobufCMessage *) input, (ProtobufCClosure) closure, closure_data);
 }
 void hutch__keeper__v1__keeper_service__get_usage(ProtobufCService *service,
                                                   const Hutch__Keeper__V1__GetUsageRequest *input,
@@ -4260,7 +4416,7 @@ void hutch__keeper__v1__keeper_service__get_usage(ProtobufCService *service,
                                                   void *closure_data)
 {
   assert(service->descriptor == &hutch__keeper__v1__keeper_service__descriptor);
-  service->invoke(service, 8, (const ProtobufCMessage *) input, (ProtobufCClosure) closure, closure_data);
+  service->invoke(service, 9, (const ProtobufCMessage *) input, (ProtobufCClosure) closure, closure_data);
 }
 void hutch__keeper__v1__keeper_service__shutdown(ProtobufCService *service,
                                                  const Hutch__Keeper__V1__ShutdownRequest *input,
@@ -4268,7 +4424,7 @@ void hutch__keeper__v1__keeper_service__shutdown(ProtobufCService *service,
                                                  void *closure_data)
 {
   assert(service->descriptor == &hutch__keeper__v1__keeper_service__descriptor);
-  service->invoke(service, 9, (const ProtobufCMessage *) input, (ProtobufCClosure) closure, closure_data);
+  service->invoke(service, 10, (const ProtobufCMessage *) input, (ProtobufCClosure) closure, closure_data);
 }
 void hutch__keeper__v1__keeper_service__connect(ProtobufCService *service,
                                                 const Hutch__Keeper__V1__ConnectRequest *input,
@@ -4276,7 +4432,7 @@ void hutch__keeper__v1__keeper_service__connect(ProtobufCService *service,
                                                 void *closure_data)
 {
   assert(service->descriptor == &hutch__keeper__v1__keeper_service__descriptor);
-  service->invoke(service, 10, (const ProtobufCMessage *) input, (ProtobufCClosure) closure, closure_data);
+  service->invoke(service, 11, (const ProtobufCMessage *) input, (ProtobufCClosure) closure, closure_data);
 }
 void hutch__keeper__v1__keeper_service__init (Hutch__Keeper__V1__KeeperService_Service *service,
                                               Hutch__Keeper__V1__KeeperService_ServiceDestroy destroy)

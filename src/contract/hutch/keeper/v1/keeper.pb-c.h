@@ -35,6 +35,8 @@ typedef struct Hutch__Keeper__V1__WatchKeeperResponse Hutch__Keeper__V1__WatchKe
 typedef struct Hutch__Keeper__V1__WatchSynced Hutch__Keeper__V1__WatchSynced;
 typedef struct Hutch__Keeper__V1__KeeperStateChange Hutch__Keeper__V1__KeeperStateChange;
 typedef struct Hutch__Keeper__V1__KeeperLimitHit Hutch__Keeper__V1__KeeperLimitHit;
+typedef struct Hutch__Keeper__V1__ExpectExecRequest Hutch__Keeper__V1__ExpectExecRequest;
+typedef struct Hutch__Keeper__V1__ExpectExecResponse Hutch__Keeper__V1__ExpectExecResponse;
 typedef struct Hutch__Keeper__V1__StartExecRequest Hutch__Keeper__V1__StartExecRequest;
 typedef struct Hutch__Keeper__V1__KeeperTerminalSize Hutch__Keeper__V1__KeeperTerminalSize;
 typedef struct Hutch__Keeper__V1__StartExecResponse Hutch__Keeper__V1__StartExecResponse;
@@ -677,6 +679,34 @@ struct  Hutch__Keeper__V1__KeeperLimitHit
 #define HUTCH__KEEPER__V1__KEEPER_LIMIT_HIT__INIT \
  { PROTOBUF_C_MESSAGE_INIT (&hutch__keeper__v1__keeper_limit_hit__descriptor) \
     , (char *)protobuf_c_empty_string, 0, (char *)protobuf_c_empty_string }
+
+
+/*
+ * Tells of an exec to come.
+ */
+struct  Hutch__Keeper__V1__ExpectExecRequest
+{
+  ProtobufCMessage base;
+  /*
+   * Its user, as in StartExecRequest.
+   */
+  char *user;
+};
+#define HUTCH__KEEPER__V1__EXPECT_EXEC_REQUEST__INIT \
+ { PROTOBUF_C_MESSAGE_INIT (&hutch__keeper__v1__expect_exec_request__descriptor) \
+    , (char *)protobuf_c_empty_string }
+
+
+/*
+ * It is known.
+ */
+struct  Hutch__Keeper__V1__ExpectExecResponse
+{
+  ProtobufCMessage base;
+};
+#define HUTCH__KEEPER__V1__EXPECT_EXEC_RESPONSE__INIT \
+ { PROTOBUF_C_MESSAGE_INIT (&hutch__keeper__v1__expect_exec_response__descriptor) \
+     }
 
 
 /*
@@ -1412,6 +1442,44 @@ Hutch__Keeper__V1__KeeperLimitHit *
 void   hutch__keeper__v1__keeper_limit_hit__free_unpacked
                      (Hutch__Keeper__V1__KeeperLimitHit *message,
                       ProtobufCAllocator *allocator);
+/* Hutch__Keeper__V1__ExpectExecRequest methods */
+void   hutch__keeper__v1__expect_exec_request__init
+                     (Hutch__Keeper__V1__ExpectExecRequest         *message);
+size_t hutch__keeper__v1__expect_exec_request__get_packed_size
+                     (const Hutch__Keeper__V1__ExpectExecRequest   *message);
+size_t hutch__keeper__v1__expect_exec_request__pack
+                     (const Hutch__Keeper__V1__ExpectExecRequest   *message,
+                      uint8_t             *out);
+size_t hutch__keeper__v1__expect_exec_request__pack_to_buffer
+                     (const Hutch__Keeper__V1__ExpectExecRequest   *message,
+                      ProtobufCBuffer     *buffer);
+Hutch__Keeper__V1__ExpectExecRequest *
+       hutch__keeper__v1__expect_exec_request__unpack
+                     (ProtobufCAllocator  *allocator,
+                      size_t               len,
+                      const uint8_t       *data);
+void   hutch__keeper__v1__expect_exec_request__free_unpacked
+                     (Hutch__Keeper__V1__ExpectExecRequest *message,
+                      ProtobufCAllocator *allocator);
+/* Hutch__Keeper__V1__ExpectExecResponse methods */
+void   hutch__keeper__v1__expect_exec_response__init
+                     (Hutch__Keeper__V1__ExpectExecResponse         *message);
+size_t hutch__keeper__v1__expect_exec_response__get_packed_size
+                     (const Hutch__Keeper__V1__ExpectExecResponse   *message);
+size_t hutch__keeper__v1__expect_exec_response__pack
+                     (const Hutch__Keeper__V1__ExpectExecResponse   *message,
+                      uint8_t             *out);
+size_t hutch__keeper__v1__expect_exec_response__pack_to_buffer
+                     (const Hutch__Keeper__V1__ExpectExecResponse   *message,
+                      ProtobufCBuffer     *buffer);
+Hutch__Keeper__V1__ExpectExecResponse *
+       hutch__keeper__v1__expect_exec_response__unpack
+                     (ProtobufCAllocator  *allocator,
+                      size_t               len,
+                      const uint8_t       *data);
+void   hutch__keeper__v1__expect_exec_response__free_unpacked
+                     (Hutch__Keeper__V1__ExpectExecResponse *message,
+                      ProtobufCAllocator *allocator);
 /* Hutch__Keeper__V1__StartExecRequest methods */
 void   hutch__keeper__v1__start_exec_request__init
                      (Hutch__Keeper__V1__StartExecRequest         *message);
@@ -1826,6 +1894,12 @@ typedef void (*Hutch__Keeper__V1__KeeperStateChange_Closure)
 typedef void (*Hutch__Keeper__V1__KeeperLimitHit_Closure)
                  (const Hutch__Keeper__V1__KeeperLimitHit *message,
                   void *closure_data);
+typedef void (*Hutch__Keeper__V1__ExpectExecRequest_Closure)
+                 (const Hutch__Keeper__V1__ExpectExecRequest *message,
+                  void *closure_data);
+typedef void (*Hutch__Keeper__V1__ExpectExecResponse_Closure)
+                 (const Hutch__Keeper__V1__ExpectExecResponse *message,
+                  void *closure_data);
 typedef void (*Hutch__Keeper__V1__StartExecRequest_Closure)
                  (const Hutch__Keeper__V1__StartExecRequest *message,
                   void *closure_data);
@@ -1898,6 +1972,10 @@ struct Hutch__Keeper__V1__KeeperService_Service
                        const Hutch__Keeper__V1__WatchKeeperRequest *input,
                        Hutch__Keeper__V1__WatchKeeperResponse_Closure closure,
                        void *closure_data);
+  void (*expect_exec)(Hutch__Keeper__V1__KeeperService_Service *service,
+                      const Hutch__Keeper__V1__ExpectExecRequest *input,
+                      Hutch__Keeper__V1__ExpectExecResponse_Closure closure,
+                      void *closure_data);
   void (*start_exec)(Hutch__Keeper__V1__KeeperService_Service *service,
                      const Hutch__Keeper__V1__StartExecRequest *input,
                      Hutch__Keeper__V1__StartExecResponse_Closure closure,
@@ -1944,6 +2022,7 @@ void hutch__keeper__v1__keeper_service__init (Hutch__Keeper__V1__KeeperService_S
     { HUTCH__KEEPER__V1__KEEPER_SERVICE__BASE_INIT,\
       function_prefix__ ## describe,\
       function_prefix__ ## watch_keeper,\
+      function_prefix__ ## expect_exec,\
       function_prefix__ ## start_exec,\
       function_prefix__ ## cancel_exec,\
       function_prefix__ ## send_input,\
@@ -1961,6 +2040,10 @@ void hutch__keeper__v1__keeper_service__watch_keeper(ProtobufCService *service,
                                                      const Hutch__Keeper__V1__WatchKeeperRequest *input,
                                                      Hutch__Keeper__V1__WatchKeeperResponse_Closure closure,
                                                      void *closure_data);
+void hutch__keeper__v1__keeper_service__expect_exec(ProtobufCService *service,
+                                                    const Hutch__Keeper__V1__ExpectExecRequest *input,
+                                                    Hutch__Keeper__V1__ExpectExecResponse_Closure closure,
+                                                    void *closure_data);
 void hutch__keeper__v1__keeper_service__start_exec(ProtobufCService *service,
                                                    const Hutch__Keeper__V1__StartExecRequest *input,
                                                    Hutch__Keeper__V1__StartExecResponse_Closure closure,
@@ -2019,6 +2102,8 @@ extern const ProtobufCMessageDescriptor hutch__keeper__v1__watch_keeper_response
 extern const ProtobufCMessageDescriptor hutch__keeper__v1__watch_synced__descriptor;
 extern const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_state_change__descriptor;
 extern const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_limit_hit__descriptor;
+extern const ProtobufCMessageDescriptor hutch__keeper__v1__expect_exec_request__descriptor;
+extern const ProtobufCMessageDescriptor hutch__keeper__v1__expect_exec_response__descriptor;
 extern const ProtobufCMessageDescriptor hutch__keeper__v1__start_exec_request__descriptor;
 extern const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_terminal_size__descriptor;
 extern const ProtobufCMessageDescriptor hutch__keeper__v1__start_exec_response__descriptor;
