@@ -207,7 +207,7 @@ static int remove_folder(const char *path) {
 static const char usage[] = "hutch-keeper keeps one sandbox. hutchd starts it.\n"
                             "\n"
                             "  hutch-keeper                 keep the sandbox that descriptor 3 describes, listen on 4\n"
-                            "  hutch-keeper nest            fork such keepers, from what comes over the socket 3\n"
+                            "  hutch-keeper nest            fork what is asked for over the socket 3: any of these\n"
                             "  hutch-keeper remove FOLDER [NEWUIDMAP NEWGIDMAP UIDS GIDS]\n"
                             "                               remove a folder that a sandbox has filled, and what in it\n"
                             "                               belongs to subordinate ids, given as FIRST:COUNT,…\n"
@@ -220,10 +220,10 @@ static const char usage[] = "hutch-keeper keeps one sandbox. hutchd starts it.\n
 int main(int argc, char *argv[]) {
         /* It was executed by the number of a descriptor. */
         (void) prctl(PR_SET_NAME, "hutch-keeper", 0, 0, 0);
+        if (argc == 2 && str_equal(argv[1], "nest") && !nest_wait(&argc, &argv))
+                return 0;
         if (argc == 1)
                 return keep();
-        if (argc == 2 && str_equal(argv[1], "nest"))
-                return nest_wait(argv[1]) ? keep() : 0;
         if ((argc == 3 || argc == 7) && str_equal(argv[1], "remove")) {
                 if (argc == 7)
                         map_subordinate_ids(argv + 3);

@@ -3,11 +3,12 @@
 
 #include <stdbool.h>
 
-/* The nest: a process that is ready to be a keeper, and has no sandbox. hutchd sends it what a keeper is started with,
- * and it forks one, a child of hutchd's, that has all of this by the numbers that it would be executed with. */
+/* The nest: a process that is ready to be a keeper, or whatever else this program is, and has no sandbox. hutchd sends
+ * it what one is started with, and it forks that one, a child of hutchd's, which has all of this as if it had been
+ * executed. */
 
 #define NEST_FD 3 /* the socket to hutchd */
 
-/* Returns true in each keeper, and false in the nest, when hutchd is gone. @verb is what of the command line no keeper
- * has. */
-bool nest_wait(char *verb) __attribute__((nonnull));
+/* Returns true in each of them, with its command line in the place of the nest's, and false in the nest, when hutchd is
+ * gone. */
+bool nest_wait(int *argc, char **argv[]) __attribute__((nonnull));

@@ -86,7 +86,7 @@ def test_keepers_are_the_same_without_it(own_daemon):
     forked = own_daemon.ready(mounts=mounts)
     os.kill(nest_of(own_daemon), signal.SIGSTOP)
     executed = own_daemon.ready(mounts=mounts)
-    assert "keeper cannot be forked" in own_daemon.log()
+    assert "process cannot be forked" in own_daemon.log()
     assert portrait(own_daemon, forked) == portrait(own_daemon, executed)
     assert parent_of(own_daemon.keeper(forked)) == own_daemon.process.pid
     for sandbox_id in (forked, executed):
@@ -99,7 +99,7 @@ def test_it_has_nothing_of_any_sandbox(own_daemon):
     nest = nest_of(own_daemon)
     memory = [line for line in read(nest, "smaps_rollup").splitlines() if line.startswith("Private_Dirty")]
     for _ in range(10):
-        own_daemon.ready(mounts=mounts)
+        own_daemon.remove(own_daemon.ready(mounts=mounts))
     assert nest_of(own_daemon) == nest
     assert [line for line in read(nest, "smaps_rollup").splitlines() if line.startswith("Private_Dirty")] == memory
     links = descriptors_of(nest)
@@ -152,7 +152,7 @@ def test_what_it_was_asked_by_a_dead_daemon_is_not_done(own_daemon):
         os.kill(nest, signal.SIGCONT)
     wait_until(lambda: not is_alive(nest))
     # On a very busy host it may have given up on the nest before it was killed.
-    assert "keeper cannot be forked" in own_daemon.log() or not own_daemon.keepers(sandbox_id)
+    assert "process cannot be forked" in own_daemon.log() or not own_daemon.keepers(sandbox_id)
     own_daemon.begin()
     own_daemon.wait(sandbox_id, "READY")
     own_daemon.run(sandbox_id, "true")

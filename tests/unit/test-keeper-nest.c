@@ -50,7 +50,19 @@ static _Noreturn void be_late(int log) {
         _exit(0);
 }
 
-static void obey(const char *order, int log) {
+/* What the nest was sent as arguments goes into the log. */
+static void show(int arguments, int log) {
+        char text[64];
+        ssize_t n = pread(arguments, text, sizeof(text), 0);
+
+        (void) !write(log, text, n > 0 ? (size_t) n : 0);
+}
+
+static void obey(const char *order, bool has_arguments, const int *fds, int n) {
+        int log = fds[n - 1];
+
+        if (has_arguments)
+                show(fds[n - 2], log);
         if (str_equal(order, "die"))
                 _exit(0);
         if (str_equal(order, "refuse"))
@@ -65,15 +77,16 @@ static void obey(const char *order, int log) {
 
 static int fake_main(int argc) {
         int fds[PASSED_FDS_MAX], n;
-        char byte, order[16];
+        bool has_arguments;
+        char order[16];
 
         if (argc == 1)
                 return SPAWNED;
-        while ((n = fds_receive(NEST_FD, &byte, 1, fds, PASSED_FDS_MAX)) > 0) {
+        while ((n = fds_receive(NEST_FD, &has_arguments, sizeof(has_arguments), fds, PASSED_FDS_MAX)) > 0) {
                 ssize_t len = pread(fds[0], order, sizeof(order) - 1, 0);
 
                 order[len > 0 ? len : 0] = '\0';
-                obey(order, fds[n - 1]);
+                obey(order, has_arguments, fds, n);
                 (void) close_range(NEST_FD + 1, ~0U, 0);
         }
         return 0;
@@ -135,8 +148,7 @@ static void on_ended(void *user, ChildEnd end) {
 }
 
 /* Starts a keeper with @order in each of @n_descriptors, and waits for its end. Returns its exit code. */
-static int spawn_with(Fixture *fixture, const char *order, size_t n_descriptors) {
-        static char name[] = "hutch-keeper";
+static int spawn_as(Fixture *fixture, char *const *argv, const char *order, size_t n_descriptors) {
         _cleanup_close_ int fd = memfd_create("order", MFD_CLOEXEC);
         _cleanup_free_ int *descriptors = new0(int, n_descriptors);
 
@@ -146,7 +158,7 @@ static int spawn_with(Fixture *fixture, const char *order, size_t n_descriptors)
         fixture->ended = false;
         assert_int_equal(keeper_nest_spawn(fixture->nest,
                                            &(ChildOptions){
-                                                   .argv = (char *const[]){ name, NULL },
+                                                   .argv = argv,
                                                    .standard_error = fixture->log,
                                                    .descriptors = descriptors,
                                                    .n_descriptors = n_descriptors,
@@ -158,6 +170,12 @@ static int spawn_with(Fixture *fixture, const char *order, size_t n_descriptors)
         assert_true(fixture->end.known); /* it was a child, and has been reaped */
         assert_false(fixture->end.signaled);
         return fixture->end.status;
+}
+
+static char name[] = "hutch-keeper";
+
+static int spawn_with(Fixture *fixture, const char *order, size_t n_descriptors) {
+        return spawn_as(fixture, (char *const[]){ name, NULL }, order, n_descriptors);
 }
 
 static int spawn(Fixture *fixture, const char *order) {
@@ -267,9 +285,21 @@ static void a_keeper_that_comes_too_late_is_not_heard(void **state) {
 static void what_does_not_fit_into_a_message_is_done_without_it(void **state) {
         Fixture *fixture = *state;
 
-        assert_int_equal(spawn_with(fixture, "fork", PASSED_FDS_MAX - 1), FORKED);
-        assert_int_equal(spawn_with(fixture, "fork", PASSED_FDS_MAX), SPAWNED);
+        assert_int_equal(spawn_with(fixture, "fork", PASSED_FDS_MAX - 2), FORKED);
+        assert_int_equal(spawn_with(fixture, "fork", PASSED_FDS_MAX - 1), SPAWNED);
         assert_int_equal(spawn(fixture, "fork"), FORKED);
+}
+
+static void arguments_are_sent_as_they_are(void **state) {
+        Fixture *fixture = *state;
+        char one[] = "one", empty[] = "", two[] = "two words", text[32];
+        static const char expected[] = "one\0\0two words";
+
+        assert_int_equal(spawn_as(fixture, (char *const[]){ name, one, empty, two, NULL }, "fork", 1), FORKED);
+        assert_int_equal(pread(fixture->log, text, sizeof(text), 0), sizeof(expected));
+        assert_memory_equal(text, expected, sizeof(expected));
+        assert_int_equal(spawn(fixture, "fork"), FORKED);
+        assert_int_equal(pread(fixture->log, text, sizeof(text), 0), sizeof(expected));
 }
 
 static void a_script_has_no_nest(void **state) {
@@ -301,6 +331,7 @@ int main(int argc, char *argv[]) {
                 cmocka_unit_test(a_nest_that_is_of_no_use_is_not_tried_again_soon),
                 NEST(a_keeper_that_comes_too_late_is_not_heard),
                 NEST(what_does_not_fit_into_a_message_is_done_without_it),
+                NEST(arguments_are_sent_as_they_are),
                 cmocka_unit_test(a_script_has_no_nest),
         };
 

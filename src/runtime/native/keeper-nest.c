@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What lives here: the process that keepers are forked from, and what it is asked. What does not: what it does then
+/* What lives here: the process that others are forked from, and what it is asked. What does not: what it does then
  * (keeper/nest.c). */
 
 #include "runtime/native/keeper-nest.h"
 
 #include <errno.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/time.h>
+#include <unistd.h>
 
 #include "base/failpoint.h"
 #include "base/fd-pass.h"
@@ -89,7 +91,7 @@ static int start(KeeperNest *nest) {
         return 0;
 }
 
-/* What it was asked for: the keeper's pid. */
+/* What it was asked for: a pid. */
 static pid_t receive(int socket, int flags) {
         pid_t pid;
         ssize_t n;
@@ -102,25 +104,43 @@ static pid_t receive(int socket, int flags) {
         return n == sizeof(pid) && pid != 0 ? pid : -EPIPE;
 }
 
-/* Has it fork a keeper. Returns that one's pid. */
+/* A file with the arguments in it, each with its NUL. */
+static int write_arguments(char *const *arguments) {
+        _cleanup_close_ int fd = memfd_create("arguments", MFD_CLOEXEC);
+        int r = fd < 0 ? -errno : 0;
+
+        for (; *arguments && r >= 0; arguments++)
+                r = fd_write_all(fd, *arguments, strlen(*arguments) + 1);
+        return r < 0 ? r : TAKE_FD(fd);
+}
+
+/* Has it fork a process: with the descriptors go, at the end, that of the arguments, if there are any, and that of
+ * standard error. Returns the pid. */
 static pid_t ask(const KeeperNest *nest, const ChildOptions *options) {
+        bool has_arguments = options->argv[1];
+        _cleanup_close_ int arguments = has_arguments ? write_arguments(options->argv + 1) : -1;
         int fds[PASSED_FDS_MAX];
         size_t n = options->n_descriptors;
         pid_t pid;
         int r;
 
-        memcpy(fds, options->descriptors, sizeof(*fds) * n);
-        fds[n] = options->standard_error;
-        r = fds_send(nest->socket, "", 1, fds, n + 1);
+        if (has_arguments && arguments < 0)
+                return arguments;
+        if (n > 0)
+                memcpy(fds, options->descriptors, sizeof(*fds) * n);
+        if (has_arguments)
+                fds[n++] = arguments;
+        fds[n++] = options->standard_error >= 0 ? options->standard_error : STDERR_FILENO;
+        r = fds_send(nest->socket, &has_arguments, sizeof(has_arguments), fds, n);
         if (r < 0)
                 return r;
 
-        FAILPOINT("native.start.asked");
+        FAILPOINT("native.nest.asked");
         pid = receive(nest->socket, 0);
         if (pid > 0)
                 return pid;
 
-        /* A keeper says itself that it is there, and ends when it cannot. After this it either has or cannot. */
+        /* A process says itself that it is there, and ends when it cannot. After this it either has or cannot. */
         (void) shutdown(nest->socket, SHUT_RDWR);
         r = receive(nest->socket, MSG_DONTWAIT);
         return r > 0 ? r : pid;
@@ -128,17 +148,17 @@ static pid_t ask(const KeeperNest *nest, const ChildOptions *options) {
 
 /* One that has answered was killed, or so: the next start has another. All else would go on like this. */
 static void give_up(KeeperNest *nest, int r) {
-        log_warning("keeper cannot be forked", LOG_STR("error", strerror(-r)));
+        log_warning("process cannot be forked", LOG_STR("error", strerror(-r)));
         if (!nest->has_answered || r == -EAGAIN)
                 nest->rest_until = uv_now(nest->loop) + REST_MS;
         end(nest);
 }
 
-/* Returns the pid of a keeper, or 0: it is to be had without the nest only. */
+/* Returns a pid, or 0: the process is to be had without the nest only. */
 static pid_t try_fork(KeeperNest *nest, const ChildOptions *options) {
         pid_t pid = 0;
 
-        if (!keeper_program_is_copied(nest->program) || options->n_descriptors >= PASSED_FDS_MAX ||
+        if (!keeper_program_is_copied(nest->program) || options->n_descriptors + 2 > PASSED_FDS_MAX ||
             uv_now(nest->loop) < nest->rest_until)
                 return 0;
         if (!nest->child)
@@ -154,14 +174,14 @@ static pid_t try_fork(KeeperNest *nest, const ChildOptions *options) {
 }
 
 int keeper_nest_spawn(KeeperNest *nest, const ChildOptions *options, ChildEnded ended, void *user,
-                      ChildProcess **ret_keeper, HutchError *err) {
+                      ChildProcess **ret_child, HutchError *err) {
         int r = keeper_program_load(nest->program, err);
         pid_t pid = r < 0 ? r : try_fork(nest, options);
 
         if (pid < 0)
                 return pid;
         if (pid > 0)
-                return child_process_watch(nest->loop, pid, ended, user, ret_keeper, err);
+                return child_process_watch(nest->loop, pid, ended, user, ret_child, err);
 
-        return keeper_program_spawn(nest->program, nest->loop, options, ended, user, ret_keeper, err);
+        return keeper_program_spawn(nest->program, nest->loop, options, ended, user, ret_child, err);
 }

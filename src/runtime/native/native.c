@@ -400,7 +400,7 @@ static int open_folders(NativeRuntime *runtime, const NativeOptions *options, Hu
 
         if (asprintf(&trash, "%s/trash", options->state_folder) < 0)
                 abort();
-        return remover_new(runtime->loop, runtime->keeper_program, trash,
+        return remover_new(runtime->loop, runtime->nest, trash,
                            runtime->has_subordinate_ids ? &runtime->subordinate_ids : NULL, &runtime->remover, err);
 }
 

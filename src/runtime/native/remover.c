@@ -41,7 +41,7 @@ typedef struct Job {
 struct Remover {
         uv_loop_t *loop;
         uv_timer_t timer; /* runs when there may be somebody to start */
-        KeeperProgram *program;
+        KeeperNest *nest;
         char *path;
         const IdMap *ids; /* NULL: none */
         int folder;
@@ -137,9 +137,8 @@ static void start(Job *job) {
                 argv[5] = uids;
                 argv[6] = gids;
         }
-        r = keeper_program_spawn(job->remover->program, job->remover->loop,
-                                 &(ChildOptions){ .argv = argv, .standard_error = -1 }, on_ended, job, &job->child,
-                                 &err);
+        r = keeper_nest_spawn(job->remover->nest, &(ChildOptions){ .argv = argv, .standard_error = -1 }, on_ended, job,
+                              &job->child, &err);
         if (r < 0)
                 postpone(job, error_message(&err));
         else
@@ -196,12 +195,12 @@ static int add_leftovers(Remover *remover, HutchError *err) {
         return 0;
 }
 
-int remover_new(uv_loop_t *loop, KeeperProgram *program, const char *path, const IdMap *ids, Remover **ret_remover,
+int remover_new(uv_loop_t *loop, KeeperNest *nest, const char *path, const IdMap *ids, Remover **ret_remover,
                 HutchError *err) {
         Remover *remover = new0(Remover, 1);
         int r;
 
-        *remover = (Remover){ .loop = loop, .program = program, .path = xstrdup(path), .ids = ids };
+        *remover = (Remover){ .loop = loop, .nest = nest, .path = xstrdup(path), .ids = ids };
         (void) uv_timer_init(loop, &remover->timer);
         remover->timer.data = remover;
         remover->end = &remover->first;

@@ -6,16 +6,16 @@
 
 #include "base/error.h"
 #include "base/id-map.h"
-#include "runtime/native/keeper-program.h"
+#include "runtime/native/keeper-nest.h"
 
 /* Removing what is in trash/: by processes, since that may take any time, a few at once. What fails is logged and tried
  * again, after pauses that grow, until it is gone. */
 
 typedef struct Remover Remover;
 
-/* Removes everything in the folder at @path, and what is asked for. @program outlives it. Things may belong to the ids
+/* Removes everything in the folder at @path, and what is asked for. @nest outlives it. Things may belong to the ids
  * in @ids, which must stay; NULL: the daemon is root, or has no others. */
-int remover_new(uv_loop_t *loop, KeeperProgram *program, const char *path, const IdMap *ids, Remover **ret_remover,
+int remover_new(uv_loop_t *loop, KeeperNest *nest, const char *path, const IdMap *ids, Remover **ret_remover,
                 HutchError *err) __attribute__((nonnull(1, 2, 3, 5)));
 
 /* What is being removed goes on. @remover may be NULL. Returns NULL. */
