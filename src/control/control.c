@@ -284,6 +284,8 @@ void control_commit(Control *control) {
             !(control->is_armed || control->touched || store_is_dirty(control->options.store)))
                 return;
 
+        if (control->options.before_commit)
+                control->options.before_commit(control->options.user);
         control->is_committing = true;
         durables = TAKE_PTR(control->durables);
         control->durables_end = &control->durables;

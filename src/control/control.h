@@ -83,6 +83,10 @@ typedef struct ControlOptions {
         uint64_t repeat_time;
         /* How long a sandbox that nobody asked for is kept, and others are made after the latest create; 0: an hour. */
         uint64_t warm_time;
+        /* Called before a commit: what runtimes were told to expect goes out, and is done while the disk is waited for.
+         * May be NULL. */
+        void (*before_commit)(void *user);
+        void *user;
 } ControlOptions;
 
 /* Reads everything from the store and begins to recover it: what was under way goes on. @options' things outlive it. */

@@ -310,6 +310,12 @@ static void on_watchdog(uv_timer_t *timer) {
         (void) systemd_notify("WATCHDOG=1");
 }
 
+static void before_commit(void *user) {
+        const Daemon *daemon = user;
+
+        channel_hub_run(daemon->hub);
+}
+
 static void before_flush(void *user) {
         const Daemon *daemon = user;
 
@@ -466,6 +472,8 @@ static int make_control(Daemon *daemon, HutchError *err) {
                                     .runtimes = daemon->runtimes,
                                     .limits = control_limits(daemon->config),
                                     .instance_id = daemon->instance_id,
+                                    .before_commit = before_commit,
+                                    .user = daemon,
                             },
                             &daemon->control, err);
 

@@ -50,11 +50,13 @@ static void on_idle(uv_idle_t *idle) {
         (void) idle;
 }
 
-static void on_prepare(uv_prepare_t *prepare) {
-        ChannelHub *hub = prepare->data;
-
+void channel_hub_run(ChannelHub *hub) {
         if (run(hub))
                 (void) uv_idle_start(&hub->idle, on_idle);
+}
+
+static void on_prepare(uv_prepare_t *prepare) {
+        channel_hub_run(prepare->data);
 }
 
 static void on_check(uv_check_t *check) {

@@ -30,6 +30,10 @@ int channel_hub_new(uv_loop_t *loop, ChannelHub **ret_hub) __attribute__((nonnul
 /* Frees @hub, while the loop runs on, when the last of its channels is gone. */
 void channel_hub_free(ChannelHub *hub) __attribute__((nonnull));
 
+/* Runs them now: what was asked goes out before the caller does something that takes time. Not from within an event of
+ * a channel. */
+void channel_hub_run(ChannelHub *hub) __attribute__((nonnull));
+
 /* The rest is for channel.c and link.c. */
 
 #define HUB_OUTPUT_SIZE ((size_t) 256 << 10)

@@ -196,6 +196,7 @@ def test_a_dead_one_is_not_given_out(warm):
     waiting = warm_ids(warm)
     for one in waiting:
         os.kill(warm.keeper(one), signal.SIGKILL)
+    wait_until(lambda: warm.log().count("a warm sandbox failed") >= len(waiting))
     assert warm.shell(warm.ready(), "echo well") == "well\n"
     wait_until(lambda: not any(warm.leftovers(one) for one in waiting - set(warm.ids())))
     wait_for_warm(warm)
