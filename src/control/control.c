@@ -290,6 +290,7 @@ void control_commit(Control *control) {
         durables = TAKE_PTR(control->durables);
         control->durables_end = &control->durables;
 
+        warm_tell_started(control);
         r = control_flush(control, &err);
         if (r < 0)
                 (void) store_commit(control->options.store, NULL); /* takes it back, as some of it failed */

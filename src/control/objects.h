@@ -335,8 +335,9 @@ void warm_choose_id(Control *control, const SandboxSpec *spec, WarmShape *ret_sh
 bool warm_is_there(const Control *control, const char *id);
 /* A create was accepted: true, and the sandbox has what was the pool's, if that has its id. @shape is taken over. */
 bool warm_take(Sandbox *sandbox, WarmShape *shape);
-void warm_update(Control *control); /* after the limits were changed, or the last orphan is gone */
-void warm_free(Control *control);   /* all but the timer */
+void warm_tell_started(Control *control); /* of what was taken, so that it is durable together with its create */
+void warm_update(Control *control);       /* after the limits were changed, or the last orphan is gone */
+void warm_free(Control *control);         /* all but the timer */
 
 /* file-calls.c */
 void file_calls_converge(Sandbox *sandbox); /* starts what waited for the sandbox, ends what it is over for */

@@ -137,10 +137,13 @@ static void on_lost(void *user, const HutchError *err) {
         Sandbox *sandbox = user;
 
         FAILPOINT("control.observe.lost");
-        /* A stop or a removal goes on, and is told; what was warm and is not durable yet is started anew. */
-        if (sandbox->record.state == SANDBOX_DELETING || sandbox->is_new)
+        /* A stop or a removal goes on, and is told. */
+        if (sandbox->record.state == SANDBOX_DELETING)
                 return;
         sandbox->operation = OPERATION_NONE;
+        /* What was warm and is not durable yet is started anew. */
+        if (sandbox->is_new)
+                return;
         observe(sandbox, SANDBOX_OBSERVED_LOST, reason_of(err), message_of(err));
         if (sandbox->record.state == SANDBOX_FAILED)
                 execs_end(sandbox, EXEC_OBSERVED_SANDBOX_ENDED, false);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* What lives here: the warm pool: sandboxes that are started before anybody asks for them. They belong to nobody and
- * are in no row of the store, until a create that wants one just like them takes one over. What does not: how it goes
- * on with that, which is as with any other: its start finds it running (converge.c).
+ * are in no row of the store, until a create that wants one just like them takes one over, which is then as with any
+ * other whose start was asked for, but that it is answered before the commit. What does not: how it goes on with that.
  *
  * They are of the shape of the latest create that could be served, and made one by one, when nothing else is being
  * started. Who is let down by the pool has the oldest one of another shape replaced. What a daemon that crashed left of
@@ -266,6 +266,7 @@ bool warm_take(Sandbox *sandbox, WarmShape *shape) {
 
                 pool->pause = 0;
                 sandbox->was_warm = true;
+                sandbox->operation = OPERATION_START;
                 sandbox->record.uid_slot = warm->uid_slot;
                 sandbox->remote = warm->remote;
                 sandbox->remote->verbs->rebind(sandbox->remote, &sandbox_runtime_events, sandbox);
@@ -274,6 +275,12 @@ bool warm_take(Sandbox *sandbox, WarmShape *shape) {
         }
         arm(control);
         return sandbox->was_warm;
+}
+
+void warm_tell_started(Control *control) {
+        for (Sandbox *sandbox = control->touched; sandbox; sandbox = sandbox->next_touched)
+                if (sandbox->is_new && sandbox->was_warm && sandbox->operation == OPERATION_START)
+                        sandbox_runtime_events.started(sandbox);
 }
 
 void warm_update(Control *control) {

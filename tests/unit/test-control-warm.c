@@ -63,8 +63,10 @@ static int try_create(Fixture *f, const char *request_id, const char *id, uint64
         int r = control_repeat_sandbox(f->control, &alice, &key, &view, &f->err);
 
         spec->limits.memory_bytes = memory;
-        if (r == 0)
+        if (r == 0) {
                 r = control_create_sandbox(f->control, &alice, &key, id, spec, &view, &f->err);
+                assert_true(r < 0 || view.record->state == SANDBOX_PENDING);
+        }
         if (r < 0)
                 return r;
         ret_id[0] = '\0';
@@ -133,7 +135,7 @@ static void a_create_takes_the_oldest_and_it_is_as_any_other(void **state) {
 
         make(f, 0, id);
         assert_string_equal(id, taken->id);
-        assert_int_equal(taken->n_start, 2); /* by the pool, and by the sandbox, which finds it */
+        assert_int_equal(taken->n_start, 1); /* by the pool */
         assert_int_equal(sandbox(f, id).record->uid_slot, slot);
         assert_int_equal(taken->uid_slot, slot);
         warm_events = events_after(f, cursor);
@@ -273,6 +275,38 @@ static void one_that_dies_as_it_is_taken_is_started_anew(void **state) {
         fixture_turn(f);
         assert_state(f, id, "READY");
         assert_true(warm->runs);
+        assert_int_equal(warm->n_start, 2);
+}
+
+static void what_is_durable_is_ready_and_its_command_waits_for_nothing(void **state) {
+        _cleanup_(sandbox_spec_unrefp) SandboxSpec *spec = fixture_spec("command=serve");
+        Fixture *f = *state;
+        FakeSandbox *warm;
+        SandboxView view;
+
+        fill(f);
+        warm = first_warm(f);
+        assert_int_equal(control_create_sandbox(f->control, &alice, &(RequestKey){ .method = "CreateSandbox" }, "",
+                                                spec, &view, &f->err),
+                         0);
+        assert_string_equal(view.record->id, warm->id);
+        control_commit(f->control);
+        assert_state(f, warm->id, "READY");
+        assert_int_equal(warm->n_execs, 1);
+        assert_string_equal(warm->execs[0].id, "main");
+}
+
+static void a_delete_right_after_its_create_is_done(void **state) {
+        Fixture *f = *state;
+        SandboxView view;
+        char id[64];
+
+        fill(f);
+        assert_int_equal(try_create(f, "", "", 0, id), 0);
+        assert_int_equal(control_delete_sandbox(f->control, &alice, id, &view, &f->err), 0);
+        fixture_turn(f);
+        assert_state(f, id, "DELETED");
+        assert_false(fake_sandbox(f, id)->exists);
 }
 
 static void other_limits_are_in_force_at_once(void **state) {
@@ -369,10 +403,8 @@ static void a_crash_leaves_none_but_those_that_were_taken(void **state) {
         char id[64];
 
         fill(f);
-        f->fake.hold_start = true;
         assert_int_equal(try_create(f, "", "", 0, id), 0);
         control_commit(f->control);
-        f->fake.hold_start = false;
         fixture_restart(f);
         assert_int_equal(count_warm(f), 0);
         assert_state(f, id, "READY");
@@ -427,6 +459,8 @@ int main(void) {
                 test(one_that_has_not_started_is_not_taken),
                 test(one_that_dies_is_removed_and_another_made),
                 test(one_that_dies_as_it_is_taken_is_started_anew),
+                test(what_is_durable_is_ready_and_its_command_waits_for_nothing),
+                test(a_delete_right_after_its_create_is_done),
                 test(other_limits_are_in_force_at_once),
                 test(they_are_gone_after_a_time_without_a_create),
                 test(a_request_that_is_refused_takes_none),
