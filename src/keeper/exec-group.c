@@ -66,6 +66,8 @@ int sandbox_prepare(KeptSandbox *sandbox, const char *user, ExecGroup *used, Hut
         _cleanup_(exec_group_freep) ExecGroup *group = used;
         if (sandbox->prepared)
                 return error_set(err, -EBUSY, "INTERNAL", "a process waits already");
+        if (sandbox->cgroup < 0)
+                return error_set(err, -EOPNOTSUPP, "FEATURE_UNSUPPORTED", "nobody knows what runs in the sandbox");
         if (group && !exec_group_reset(group))
                 group = exec_group_free(group);
         char name[32];

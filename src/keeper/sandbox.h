@@ -89,7 +89,7 @@ int exec_group_new(KeptSandbox *sandbox, const char *exec_id, ExecGroup **ret_gr
 /* Has a group ready, and a process waiting in it, for a program that @user may start next: that takes less time then.
  * Only while nothing else runs in the sandbox; it does not count as a process meanwhile. @used is taken over: a group
  * that is empty, for which there may be a use again; or NULL. -EBUSY: there is one, or the sandbox has no memory to
- * spare for it. */
+ * spare for it; -EOPNOTSUPP: there are no cgroups. */
 int sandbox_prepare(KeptSandbox *sandbox, const char *user, ExecGroup *used, HutchError *err)
         __attribute__((nonnull(1, 2)));
 /* Readable when the process that waits has ended, which is of no use then; borrowed. -1: there is none. */

@@ -138,6 +138,15 @@ def test_none_waits_beside_what_an_exec_left(start_keeper):
     assert len(waiting(keeper)) == 1
 
 
+def test_none_waits_where_it_is_not_known_what_runs(start_keeper):
+    keeper = start_keeper({"cgroup": ""})
+    for _ in range(3):
+        run(keeper, "true")
+        keeper.stub.ExpectExec(protocol().ExpectExecRequest(user=AGENT))
+    children = Path(f"/proc/{keeper.process.pid}/task/{keeper.process.pid}/children").read_text(encoding="utf-8")
+    assert len(children.split()) == 1  # PID 1
+
+
 @pytest.mark.parametrize("values", [{"user": "0"}, {"terminal": {"rows": 3, "columns": 4}}, {"user": "0:5"}])
 def test_who_is_another_is_started_anew(start_keeper, values):
     keeper = start_keeper()
