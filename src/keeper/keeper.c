@@ -25,6 +25,7 @@
 #include "model/reason.h"
 
 #define PREPARED_TIME (5 * NSEC_PER_SEC)  /* that a process waits for the next exec */
+#define EMPTY_TIME (50 * NSEC_PER_MSEC)   /* that a group does */
 #define HIT_PAUSE NSEC_PER_SEC            /* between messages about a limit, which can be hit a million times in one */
 #define GIVE_UP_AFTER (10 * NSEC_PER_SEC) /* after the KILL, for processes that the kernel does not let go */
 
@@ -33,7 +34,7 @@ struct LeftOver {
         Keeper *keeper;
         ExecGroup *group;
         Watch *watch;         /* its processes run on */
-        Alarm *alarm;         /* it has none: it is removed when the exec's end was told */
+        Alarm *alarm;         /* it has none: it is removed, unless the next exec has a use for it */
         LeftOver *next, **at; /* in the list, and what points to it there */
 };
 
@@ -189,7 +190,7 @@ static void on_left_over(ExecGroup *group, void *user) {
                 (void) exec_group_signal(group, SIGTERM);
         if (!left_over->watch) {
                 left_over->alarm = alarm_new(keeper->loop, on_left_over_alarm, left_over);
-                alarm_set(left_over->alarm, 0);
+                alarm_set(left_over->alarm, keeper->ending ? 0 : EMPTY_TIME);
         }
 }
 
@@ -347,6 +348,7 @@ static void keeper_begin_end(Keeper *keeper, uint64_t grace) {
                 keeper->ending = true;
                 if (keeper->prepared_alarm)
                         keeper_unprepare(keeper);
+                (void) exec_group_free(keeper_take_empty(keeper));
                 keeper->stop_at = UINT64_MAX;
                 keeper->stop_alarm = alarm_new(keeper->loop, on_stop_alarm, keeper);
                 for (LeftOver *left_over = keeper->left_over; left_over; left_over = left_over->next)

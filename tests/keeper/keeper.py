@@ -57,10 +57,10 @@ def cgroup_mount() -> Path:
 def processes_of(cgroup: Path) -> list[int]:
     """All processes in a cgroup and those below it."""
     pids = []
-    for file in [cgroup / "cgroup.procs", *cgroup.rglob("cgroup.procs")]:
+    for folder, _, _ in os.walk(cgroup):  # which does not mind those that are removed meanwhile
         try:
-            pids += map(int, file.read_text(encoding="utf-8").split())
-        except FileNotFoundError:
+            pids += map(int, Path(folder, "cgroup.procs").read_text(encoding="utf-8").split())
+        except OSError:
             pass
     return pids
 
