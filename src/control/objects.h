@@ -238,6 +238,7 @@ Owner *owner_get(Control *control, const char *name);
 void owner_release(Control *control, Owner *owner);
 uint32_t uid_slot_take(Control *control);
 void uid_slot_mark(Control *control, uint32_t slot, bool used);
+bool uid_slot_is_used(const Control *control, uint32_t slot);
 
 /* requests.c */
 void id_make(const char *prefix, char ret_id[static ID_LEN_MAX + 1]);

@@ -187,22 +187,32 @@ static Orphan *orphan_new(Control *control, const char *id) {
         return orphan;
 }
 
+/* Nobody else gets its uids while something of it may have them, or what the kernel counts for them. */
+static void orphan_hold_uids(Orphan *orphan, uint32_t uid_slot) {
+        uid_slot_mark(orphan->control, uid_slot, true);
+        orphan->has_uid_slot = true;
+        orphan->uid_slot = uid_slot;
+}
+
 void orphan_add(Control *control, const char *id, RuntimeSandbox *remote, uint32_t uid_slot) {
         Orphan *orphan = orphan_new(control, id);
 
-        uid_slot_mark(control, uid_slot, true);
-        orphan->has_uid_slot = true;
-        orphan->uid_slot = uid_slot;
+        orphan_hold_uids(orphan, uid_slot);
         orphan->remote = remote;
         remote->verbs->rebind(remote, &orphan_runtime_events, orphan);
         remote->verbs->remove(remote);
 }
 
-static void note_orphan(const char *id, void *user) {
+static void note_orphan(const char *id, int64_t uid_slot, void *user) {
         Control *control = user;
+        Orphan *orphan;
 
-        if (strlen(id) <= ID_LEN_MAX && !table_get(&control->sandboxes_by_id, id) && !orphan_is_there(control, id))
-                (void) orphan_new(control, id);
+        if (strlen(id) > ID_LEN_MAX || table_get(&control->sandboxes_by_id, id) || orphan_is_there(control, id))
+                return;
+
+        orphan = orphan_new(control, id);
+        if (uid_slot >= 0 && !uid_slot_is_used(control, (uint32_t) uid_slot))
+                orphan_hold_uids(orphan, (uint32_t) uid_slot);
 }
 
 int control_remove_orphans(Control *control, HutchError *err) {

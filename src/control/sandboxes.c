@@ -130,6 +130,10 @@ void uid_slot_mark(Control *control, uint32_t slot, bool used) {
                 control->uid_slots[word] &= ~(UINT64_C(1) << (slot % 64));
 }
 
+bool uid_slot_is_used(const Control *control, uint32_t slot) {
+        return slot / 64 < control->n_uid_words && control->uid_slots[slot / 64] >> slot % 64 & 1;
+}
+
 uint32_t uid_slot_take(Control *control) {
         size_t word = 0;
         uint32_t slot;

@@ -119,6 +119,9 @@ typedef struct RuntimeCallEvents {
         void (*ended)(void *user, const HutchError *err);
 } RuntimeCallEvents;
 
+/* A sandbox that exists. */
+typedef void (*RuntimeFound)(const char *id, int64_t uid_slot, void *user);
+
 typedef struct RuntimeVerbs {
         const char *name;                /* "native" */
         const char *const *features;     /* beyond the least, as in hutch.v1.RuntimeInfo; ends with NULL */
@@ -127,8 +130,9 @@ typedef struct RuntimeVerbs {
         /* Whether sandboxes can be started now; if not, why, and what to do. */
         int (*check)(Runtime *runtime, HutchError *err);
 
-        /* Everything that exists of sandboxes, also of half made ones: calls @callback with each id. */
-        int (*list)(Runtime *runtime, void (*callback)(const char *id, void *user), void *user, HutchError *err);
+        /* Everything that exists of sandboxes, also of half made ones: calls @callback with each id, and with the uid
+         * slot as far as that shows; -1: it does not. */
+        int (*list)(Runtime *runtime, RuntimeFound callback, void *user, HutchError *err);
 
         /* What makes two sandboxes the same as long as nobody has used them: bytes that the caller frees, equal for
          * specs whose start gives the same but for the id and the uid slot. -EOPNOTSUPP: there is no other like it, for

@@ -144,12 +144,12 @@ static int fake_check(Runtime *runtime, HutchError *err) {
         return 0;
 }
 
-static int fake_list(Runtime *runtime, void (*callback)(const char *id, void *user), void *user, HutchError *err) {
+static int fake_list(Runtime *runtime, RuntimeFound callback, void *user, HutchError *err) {
         Fake *fake = (Fake *) runtime;
 
         for (size_t i = 0; i < fake->n_sandboxes; i++)
                 if (fake->sandboxes[i]->exists)
-                        callback(fake->sandboxes[i]->id, user);
+                        callback(fake->sandboxes[i]->id, fake->sandboxes[i]->uid_slot, user);
         return 0;
 }
 

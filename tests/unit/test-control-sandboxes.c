@@ -677,15 +677,20 @@ static void what_nobody_knows_is_removed(void **state) {
 
         append(orphan->id, "sb-orphan");
         orphan->exists = orphan->runs = true;
+        orphan->uid_slot = 1;
         f->fake.sandboxes[f->fake.n_sandboxes++] = orphan;
         bring_to(f, "sb-ready", SANDBOX_READY);
         f->fake.hold_remove = true;
         fixture_restart(f);
         assert_int_equal(orphan->n_remove, 1);
         assert_refused(f, create_as(f, &alice, "sb-orphan", NULL, 0, NULL), "ID_TAKEN");
+        create(f, "sb-meanwhile", "");
+        assert_int_equal(sandbox(f, "sb-meanwhile").record->uid_slot, 2);
         observe(f, SANDBOX_OBSERVED_REMOVED, "sb-orphan");
         fixture_turn(f);
         assert_null(orphan->remote);
+        create(f, "sb-afterwards", "");
+        assert_int_equal(sandbox(f, "sb-afterwards").record->uid_slot, 1);
         assert_int_equal(fake_sandbox(f, "sb-ready")->n_remove, 0);
 }
 

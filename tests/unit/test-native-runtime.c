@@ -1167,8 +1167,8 @@ static void pause_and_usage_are_answered(void **state) {
         remove_sandbox(fixture, sandbox);
 }
 
-static void collect(const char *id, void *user) {
-        note(user, "id", id);
+static void collect(const char *id, int64_t uid_slot, void *user) {
+        note(user, uid_slot < 0 ? "id" : "id with uids", id);
 }
 
 static void everything_that_exists_is_listed(void **state) {
@@ -1505,6 +1505,23 @@ static void real_input_gets_there_and_output_is_followed(void **state) {
         remove_sandbox(fixture, sandbox);
 }
 
+static void note_slot(const char *id, int64_t uid_slot, void *user) {
+        assert_string_equal(id, "real-uids");
+        assert_int_equal(uid_slot, 5);
+        note(user, "slot", NULL);
+}
+
+static void real_sandboxes_are_listed_with_their_uids(void **state) {
+        Fixture *fixture = *state;
+        RuntimeSandbox *sandbox;
+
+        need_real();
+        sandbox = start_fake(fixture, "real-uids");
+        assert_int_equal(fixture->runtime->verbs->list(fixture->runtime, note_slot, fixture, NULL), 0);
+        remove_sandbox(fixture, sandbox);
+        assert_string_equal(told(fixture), " started slot removed");
+}
+
 static void a_real_sandbox_outlives_its_daemon(void **state) {
         Fixture *fixture = *state;
         RuntimeSandbox *sandbox;
@@ -1682,6 +1699,7 @@ int main(int argc, char *argv[]) {
                 REAL(real_commands_run),
                 REAL(a_missing_program_is_told_from_a_missing_folder),
                 REAL(real_input_gets_there_and_output_is_followed),
+                REAL(real_sandboxes_are_listed_with_their_uids),
                 REAL(a_real_sandbox_outlives_its_daemon),
                 REAL(a_real_keeper_that_is_killed_leaves_nothing),
                 REAL(a_real_start_that_fails_leaves_nothing),

@@ -5,9 +5,7 @@
 
 #include "runtime/native/disk-quota.h"
 
-#include <fcntl.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/log.h"
 #include "base/project-quota.h"
@@ -30,13 +28,13 @@ int disk_quota_try(int folder, uint32_t projects) {
 }
 
 void disk_quota_forget(int folder, const char *id, uint32_t projects) {
-        struct stat st;
+        int64_t slot = uid_range_slot(folder, id);
         int r;
 
-        if (fstatat(folder, id, &st, AT_SYMLINK_NOFOLLOW) < 0 || st.st_uid < UID_RANGE_FIRST)
+        if (slot < 0)
                 return;
 
-        r = project_quota_clear(folder, projects + (st.st_uid - UID_RANGE_FIRST) / UID_RANGE_SIZE);
+        r = project_quota_clear(folder, projects + (uint32_t) slot);
         if (r < 0)
                 log_warning("a quota stays", LOG_STR("sandbox", id), LOG_STR("error", strerror(-r)));
 }

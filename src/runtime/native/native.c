@@ -32,6 +32,7 @@
 #include "runtime/native/keeper-config.h"
 #include "runtime/native/sandbox.h"
 #include "runtime/native/seccomp-filter.h"
+#include "runtime/native/uid-range.h"
 #include "runtime/native/usage.h"
 
 #define START_TIMEOUT (30 * NSEC_PER_SEC)
@@ -84,7 +85,7 @@ static int check(Runtime *base, HutchError *err) {
 }
 
 /* Calls @callback with the folders in @folder that are called like sandboxes, and are not in @but (-1: any). */
-static int list_folder(int folder, int but, void (*callback)(const char *id, void *user), void *user) {
+static int list_folder(int folder, int but, RuntimeFound callback, void *user) {
         int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         DIR *entries = fd < 0 ? NULL : fdopendir(fd);
         const struct dirent *entry;
@@ -99,12 +100,12 @@ static int list_folder(int folder, int but, void (*callback)(const char *id, voi
         while ((entry = readdir(entries)))
                 if (entry->d_type == DT_DIR && id_check(entry->d_name, strlen(entry->d_name), NULL) == 0 &&
                     (but < 0 || faccessat(but, entry->d_name, F_OK, AT_SYMLINK_NOFOLLOW) < 0))
-                        callback(entry->d_name, user);
+                        callback(entry->d_name, uid_range_slot(folder, entry->d_name), user);
         (void) closedir(entries);
         return 0;
 }
 
-static int list(Runtime *base, void (*callback)(const char *id, void *user), void *user, HutchError *err) {
+static int list(Runtime *base, RuntimeFound callback, void *user, HutchError *err) {
         const NativeRuntime *runtime = (const NativeRuntime *) base;
         int r = list_folder(runtime->sandboxes_fd, -1, callback, user);
 
