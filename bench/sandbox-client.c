@@ -5,7 +5,6 @@
  *
  *         sandbox-client SOCKET cold COUNT      creates a sandbox, runs a command in it, deletes it: microseconds from
  *                                               the request to the command's result, each
- *         sandbox-client SOCKET warm COUNT      the same, each after a pause in which the daemon can get ready for it
  *         sandbox-client SOCKET exec COUNT      runs commands in one sandbox: microseconds, each
  *         sandbox-client SOCKET create COUNT    creates sandboxes; ends when all are READY
  *         sandbox-client SOCKET run COUNT       as cold, without waiting for what is deleted to be gone
@@ -31,16 +30,11 @@
 #define CALL_TIMEOUT (60 * NSEC_PER_SEC)
 #define REPLY_MAX ((size_t) 64 << 20) /* what an answer may unfold to */
 #define PAGE_SIZE 1000
-#define WARM_PAUSE (200 * NSEC_PER_MSEC)
 #define SANDBOXES "/hutch.v1.AgentSandboxService/"
 #define EXECS "/hutch.v1.ExecService/"
 
-static void pause_for(long nanoseconds) {
-        (void) nanosleep(&(struct timespec){ .tv_nsec = nanoseconds }, NULL);
-}
-
 static void pause_a_little(void) {
-        pause_for(NSEC_PER_MSEC);
+        (void) nanosleep(&(struct timespec){ .tv_nsec = NSEC_PER_MSEC }, NULL);
 }
 
 static void print_time_since(uint64_t start) {
@@ -286,16 +280,6 @@ static int measure_cold(Blocking *daemon, const char *label, unsigned long count
         return r;
 }
 
-static int measure_warm(Blocking *daemon, const char *label, unsigned long count, HutchError *err) {
-        int r = 0;
-
-        for (unsigned long i = 0; r >= 0 && i < count; i++) {
-                pause_for(WARM_PAUSE);
-                r = measure_cold(daemon, label, 1, err);
-        }
-        return r;
-}
-
 static int measure_exec(Blocking *daemon, const char *label, unsigned long count, HutchError *err) {
         _cleanup_free_ char *id = NULL;
         int r = create_sandbox(daemon, label, &id, err);
@@ -363,8 +347,11 @@ static const struct {
         const char *name;
         int (*run)(Blocking *daemon, const char *label, unsigned long count, HutchError *err);
 } modes[] = {
-        { "cold", measure_cold },  { "warm", measure_warm }, { "exec", measure_exec },
-        { "create", create_many }, { "run", run_many },      { "attached", wait_until_attached },
+        { "cold", measure_cold },
+        { "exec", measure_exec },
+        { "create", create_many },
+        { "run", run_many },
+        { "attached", wait_until_attached },
         { "delete", delete_all },
 };
 
@@ -381,8 +368,7 @@ int main(int argc, char *argv[]) {
         while (argc > 2 && mode < N_MODES && !str_equal(argv[2], modes[mode].name))
                 mode++;
         if (argc < 3 || mode == N_MODES) {
-                (void) fprintf(stderr,
-                               "usage: sandbox-client SOCKET cold|warm|exec|create|run|attached|delete [COUNT]\n");
+                (void) fprintf(stderr, "usage: sandbox-client SOCKET cold|exec|create|run|attached|delete [COUNT]\n");
                 return 2;
         }
 

@@ -36,8 +36,7 @@ IDLE = 1000
 PING_CONNECTIONS = 100
 PING_SECONDS = 2
 SETTLE = 1  # seconds
-WARM_SIZE = 4  # sandboxes that are ready
-WARM_PAUSE = 0.2  # seconds: so that they are so again
+WARM_SIZE = 64  # sandboxes that are ready, more than samples: while these are taken none is made
 FORGET = 65  # seconds: an ext4 without a journal makes files the slower the more were removed in the last minute
 LIMIT = 300  # seconds that anything may take
 START_LIMIT = 60
@@ -238,6 +237,13 @@ class Daemon:
         """Has clients do something @count times, all together. Returns the seconds it takes."""
         return seconds_together([(CLIENT, self.socket, mode, count // clients)] * clients)
 
+    def wait_for_sandboxes(self, count: int) -> None:
+        """Until there are so many, whosever they are, and a moment longer."""
+        end = time.monotonic() + START_LIMIT
+        while len(os.listdir(self.folder / "state/sandboxes")) < count and time.monotonic() < end:
+            time.sleep(0.01)
+        time.sleep(SETTLE)
+
     def resident_kib(self) -> int:
         status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii")
         return int(re.search(r"VmRSS:\s*(\d+) kB", status)[1])
@@ -288,14 +294,13 @@ def measure_ours(results: Results, folder: Path) -> None:
 
 
 def measure_warm(results: Results, folder: Path) -> None:
-    """With a pause before each sample, in which what the one before took is made anew."""
+    """As the cold ones, one right after the other."""
     with Daemon(folder, warm=WARM_SIZE) as daemon:
-        daemon.client("warm", 3)
-        results.add(WARM, OURS, statistics.median(milliseconds(daemon.client("warm", SAMPLES))))
-        shell = []
-        for _ in range(SAMPLES):
-            time.sleep(WARM_PAUSE)
-            shell += spawned(1, HUTCH, "--socket", daemon.socket, "run", "--", TRUE)
+        daemon.client("cold", 1)
+        daemon.wait_for_sandboxes(WARM_SIZE)
+        results.add(WARM, OURS, statistics.median(milliseconds(daemon.client("cold", SAMPLES))))
+        daemon.wait_for_sandboxes(WARM_SIZE)
+        shell = spawned(SAMPLES, HUTCH, "--socket", daemon.socket, "run", "--", TRUE)
         results.add(SHELL_WARM, OURS, statistics.median(shell))
 
 
