@@ -54,7 +54,7 @@ int exec_group_new(KeptSandbox *sandbox, const char *exec_id, ExecGroup **ret_gr
 
 /* Has everything counted from 0 again. Returns whether the group is as good as new. */
 static bool exec_group_reset(ExecGroup *group) {
-        if (group->cgroup < 0 || !limit_group_reset_exec(group))
+        if (group->cgroup < 0 || group->was_killed || !limit_group_reset_exec(group))
                 return false;
         group->cpu_before += exec_group_cpu_time(group);
         group->kills_before += exec_group_memory_kills(group);
@@ -175,6 +175,7 @@ int exec_group_signal(ExecGroup *group, int number) {
 int exec_group_kill(ExecGroup *group) {
         if (group->cgroup < 0)
                 return process_tree_kill(group->main_pid);
+        group->was_killed = true;
         return cgroup_write(group->cgroup, "cgroup.kill", "1");
 }
 

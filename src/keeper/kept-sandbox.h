@@ -57,6 +57,7 @@ struct ExecGroup {
         int events; /* cgroup.events, or -1 */
         LimitGroup memory;
         bool shares_memory;    /* it is in the sandbox's own group of memory: there was no room for another */
+        bool was_killed;       /* the kernel may kill whoever is cloned into its cgroup, for ever */
         uint64_t cpu_before;   /* that others used in it */
         uint64_t kills_before; /* that were counted in that */
         pid_t main_pid;        /* 0: nothing was spawned yet */

@@ -223,6 +223,19 @@ def test_a_pause_and_the_end_have_none_wait(start_keeper):
     assert not keeper.cgroup.exists() or not keeper.processes()
 
 
+def test_it_does_not_wait_where_the_one_before_was_killed(start_keeper):
+    """Linux 6.18 kills whoever is cloned into a cgroup that was ever killed."""
+    keeper = start_keeper()
+    killed = keeper.start("sleep", "1000", user=AGENT)
+    keeper.cancel(killed.exec_id, 0)
+    keeper.wait(killed.exec_id)
+    keeper.forget(killed.exec_id)
+    keeper.stub.ExpectExec(protocol().ExpectExecRequest(user=AGENT))
+    wait_until(lambda: len(waiting(keeper)) == 1)
+    number = number_inside(waiting(keeper)[0])
+    assert say(keeper, "echo $$") == f"{number}\n"
+
+
 def test_what_the_one_before_used_is_not_counted_again(start_keeper):
     keeper = start_keeper()
     busy = "import time\nwhile time.process_time() < 0.5: pass"
