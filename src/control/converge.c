@@ -24,11 +24,17 @@ RuntimeSandbox *sandbox_remote(Sandbox *sandbox) {
 }
 
 static void start(Sandbox *sandbox) {
+        _cleanup_free_ const char **ids = new0(const char *, sandbox->n_active + 1);
         const RuntimeSpec spec = {
                 .spec = sandbox->record.spec,
                 .uid_slot = sandbox->record.uid_slot,
                 .owner = sandbox->record.owner,
+                .exec_ids = ids,
         };
+
+        for (size_t i = 0, n = 0; i < sandbox->n_execs; i++)
+                if (exec_is_active(sandbox->execs[i]))
+                        ids[n++] = sandbox->execs[i]->record.id;
 
         FAILPOINT("control.converge.start");
         sandbox->operation = OPERATION_START;
@@ -90,7 +96,7 @@ static void start_exec(Exec *exec) {
 
 /* Starts, in the order of their creation, what waits, and ends what was cancelled. Nothing can be started in a sandbox
  * that is paused, or may be: it waits for the unpause. */
-static void converge_execs(Sandbox *sandbox) {
+void sandbox_converge_execs(Sandbox *sandbox) {
         bool can_start = sandbox->record.state == SANDBOX_READY && sandbox->operation == OPERATION_NONE;
 
         if (!sandbox->execs_need_converge)
@@ -133,7 +139,7 @@ static void converge_running(Sandbox *sandbox) {
                 sandbox->operation = pause ? OPERATION_PAUSE : OPERATION_UNPAUSE;
                 sandbox->remote->verbs->set_paused(sandbox->remote, pause);
         }
-        converge_execs(sandbox);
+        sandbox_converge_execs(sandbox);
 }
 
 static void converge_without_runtime(Sandbox *sandbox) {

@@ -287,6 +287,7 @@ void exec_cancel(Exec *exec, uint64_t grace, const Caller *caller);
 /* converge.c */
 RuntimeSandbox *sandbox_remote(Sandbox *sandbox); /* NULL: its runtime is not there */
 void sandbox_converge(Sandbox *sandbox);
+void sandbox_converge_execs(Sandbox *sandbox);
 
 /* usage.c */
 void sandbox_detach(Sandbox *sandbox); /* from the runtime */

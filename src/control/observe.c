@@ -72,9 +72,13 @@ static void on_started(void *user) {
         observe(sandbox, SANDBOX_OBSERVED_STARTED, REASON_UNSPECIFIED, "");
         if (runs_main)
                 exec_create_main(sandbox);
-        else if (sandbox->n_execs > 0 && exec_is_active(sandbox->execs[0]))
-                exec_expect(sandbox, sandbox->execs[0]->record.spec);
+        /* Execs that are durable need not wait until it is that the sandbox is READY: whoever starts it again, as it is
+         * not, is told of them. What was asked for before is asked for again, which is a question. */
+        for (size_t i = 0; i < sandbox->n_execs; i++)
+                if (sandbox->execs[i]->record.state == EXEC_PENDING)
+                        sandbox->execs[i]->start_asked = false;
         sandbox->execs_need_converge = true;
+        sandbox_converge_execs(sandbox);
 }
 
 static void on_start_failed(void *user, const HutchError *err) {

@@ -70,6 +70,9 @@ typedef struct RuntimeSpec {
         const SandboxSpec *spec;
         uint32_t uid_slot;
         const char *owner; /* whose home "~/" is */
+        /* Execs that an earlier start may have come to, which ends with NULL: these go on where the sandbox runs
+         * already, if start_exec() asks for them as soon as `started` is told. NULL: there are none. */
+        const char *const *exec_ids;
 } RuntimeSpec;
 
 /* What to start an exec from. Borrowed for the verb. */

@@ -202,6 +202,11 @@ static void fake_start(RuntimeSandbox *base, const RuntimeSpec *spec) {
         remote->sandbox->n_start++;
         remote->sandbox->exists = remote->sandbox->runs = true;
         remote->sandbox->uid_slot = spec->uid_slot;
+        remote->sandbox->spared[0] = '\0';
+        for (const char *const *id = spec->exec_ids; id && *id; id++) {
+                append(remote->sandbox->spared, *id);
+                append(remote->sandbox->spared, " ");
+        }
         if (!remote->fake->hold_start)
                 tell(remote, TOLD_STARTED, "");
 }

@@ -44,7 +44,8 @@ struct FakeSandbox {
         unsigned n_start, n_recover, n_stop, n_remove, n_pause; /* how often it was asked */
         uint64_t stop_grace;
         uint32_t uid_slot;
-        char expected[64]; /* users, with spaces between */
+        char spared[64];   /* execs that the latest start was told of, with spaces between */
+        char expected[64]; /* users, likewise */
         FakeExec execs[16];
         size_t n_execs;
         char input[64]; /* bytes, "|" for a close, "!" for a signal, "#" for a size */

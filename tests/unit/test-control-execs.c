@@ -49,12 +49,10 @@ static void execs_wait_for_ready_and_start_in_order(void **state) {
         assert_int_equal(fake->n_execs, 0);
 
         events = fake_events(fake, &user);
-        /* One that was started in a sandbox that is not durably READY would be nobody's to the next daemon. */
         events->started(user);
-        assert_int_equal(fake->n_execs, 0);
-        fixture_turn(f);
         assert_string_equal(fake->execs[0].id, "bbbb");
         assert_string_equal(fake->execs[1].id, "aaaa");
+        fixture_turn(f);
         assert_exec_state(f, "sb-one", "aaaa", "RUNNING");
         assert_int_equal(exec(f, "sb-one", "aaaa").record->start_time, 1000);
         assert_int_equal(sandbox(f, "sb-one").active_execs, 2);
@@ -68,7 +66,6 @@ static void execs_are_expected_before_they_are_durable(void **state) {
         create_exec(f, "sb-one", "one", "true");
         assert_string_equal(fake_sandbox(f, "sb-one")->expected, "");
         fake_events(fake_sandbox(f, "sb-one"), &user)->started(user);
-        assert_string_equal(fake_sandbox(f, "sb-one")->expected, "agent ");
         fixture_turn(f);
         /* One runs already; and a terminal is not like others. */
         create_exec(f, "sb-one", "two", "true");
@@ -76,12 +73,39 @@ static void execs_are_expected_before_they_are_durable(void **state) {
         fake_end_exec(f, "sb-one", "two", (RuntimeExecEnd){ .end_time = 1 });
         fixture_turn(f);
         assert_int_equal(create_as(f, &alice, "tty", NULL, "true tty=1", false, NULL), 0);
-        assert_string_equal(fake_sandbox(f, "sb-one")->expected, "agent ");
+        assert_string_equal(fake_sandbox(f, "sb-one")->expected, "");
         fixture_turn(f);
         fake_end_exec(f, "sb-one", "tty", (RuntimeExecEnd){ .end_time = 1 });
         fixture_turn(f);
         assert_int_equal(create_as(f, &alice, "last", NULL, "true", false, NULL), 0);
-        assert_string_equal(fake_sandbox(f, "sb-one")->expected, "agent agent ");
+        assert_string_equal(fake_sandbox(f, "sb-one")->expected, "agent ");
+}
+
+/* What runs in a sandbox that is READY, but not durably, goes on after a crash, and after a commit that failed. */
+static void execs_of_a_start_that_is_not_durable_go_on(void **state) {
+        Fixture *f = *state;
+        FakeSandbox *fake;
+        void *user;
+
+        bring_to(f, "sb-one", SANDBOX_PENDING);
+        create_exec(f, "sb-one", "early", "true");
+        fake = fake_sandbox(f, "sb-one");
+        fake_events(fake, &user)->started(user);
+        assert_int_equal(fake->n_execs, 1);
+        fixture_restart(f);
+        assert_string_equal(fake->spared, "early ");
+        assert_state(f, "sb-one", "PENDING");
+        fixture_break_store(f, true);
+        fake_events(fake, &user)->started(user);
+        control_commit(f->control);
+        fixture_break_store(f, false);
+        assert_state(f, "sb-one", "PENDING");
+        f->fake.hold_start = false;
+        fixture_wait(f, 1500);
+        assert_string_equal(fake->spared, "early ");
+        assert_state(f, "sb-one", "READY");
+        assert_int_equal(fake->n_execs, 1);
+        assert_exec_state(f, "sb-one", "early", "RUNNING");
 }
 
 static void the_environment_has_its_layers(void **state) {
@@ -1051,6 +1075,7 @@ int main(void) {
         const struct CMUnitTest tests[] = {
                 test(execs_wait_for_ready_and_start_in_order),
                 test(execs_are_expected_before_they_are_durable),
+                test(execs_of_a_start_that_is_not_durable_go_on),
                 test(the_environment_has_its_layers),
                 test(what_the_inside_knows_is_added_unless_it_is_given_or_unset),
                 test(timeouts_are_clamped_to_the_sandboxs),

@@ -43,7 +43,10 @@ typedef struct Fixture {
         uint64_t start_time;
         char reason[64];
         char message[256];
+        RuntimeSandbox *asked; /* for exec-runs-1, as soon as it has started */
 } Fixture;
+
+static void start_exec(RuntimeSandbox *sandbox, const char *exec_id, const char *script, bool stdin_stream);
 
 static void note(Fixture *fixture, const char *what, const char *id) {
         string_builder_appendf(&fixture->log, " %s%s%s", what, id ? ":" : "", id ? id : "");
@@ -55,7 +58,11 @@ static void note_error(Fixture *fixture, const HutchError *err) {
 }
 
 static void on_started(void *user) {
+        Fixture *fixture = user;
+
         note(user, "started", NULL);
+        if (fixture->asked)
+                start_exec(fixture->asked, "exec-runs-1", "", false);
 }
 
 static void on_start_failed(void *user, const HutchError *err) {
@@ -948,6 +955,34 @@ static void a_start_finds_a_keeper_that_runs_already(void **state) {
         remove_sandbox(fixture, sandbox);
 }
 
+static void a_start_spares_the_execs_that_are_asked_for(void **state) {
+        static const char *const ids[] = { "exec-runs-1", "exec-lingers-1", "exec-early-1", "exec-missing", NULL };
+        Fixture *fixture = *state;
+        RuntimeSandbox *sandbox = start_fake(fixture, "fake-plain-1");
+
+        start_exec(sandbox, "exec-runs-1", "", false);
+        start_exec(sandbox, "exec-lingers-1", "", false);
+        start_exec(sandbox, "exec-early-1", "", false);
+        expect(fixture, " exec_started:exec-runs-1");
+        expect(fixture, " exec_started:exec-lingers-1");
+        expect(fixture, " exec_ended:exec-early-1");
+        sandbox->verbs->free(sandbox);
+
+        string_builder_clear(&fixture->log);
+        sandbox = fixture->asked = attach(fixture, "fake-plain-1");
+        sandbox->verbs->start(sandbox, &(RuntimeSpec){ .spec = fixture->spec, .uid_slot = 5, .exec_ids = ids });
+        expect(fixture, " exec_started:exec-runs-1");
+        fixture->asked = NULL;
+        expect_keeper_says(fixture, "cancel exec-lingers-1 0\n");
+        expect_keeper_says(fixture, "forget exec-lingers-1\n");
+        expect_keeper_says(fixture, "forget exec-early-1\n");
+        run_for(fixture, 30 * NSEC_PER_MSEC);
+        assert_string_equal(told(fixture), " started exec_started:exec-runs-1");
+        assert_false(keeper_says(fixture, "cancel exec-runs-1"));
+        assert_false(keeper_says(fixture, "exec-missing"));
+        remove_sandbox(fixture, sandbox);
+}
+
 static bool has_shape(Fixture *fixture, const uint8_t *shape, size_t len) {
         _cleanup_free_ uint8_t *own = NULL;
         size_t own_len;
@@ -1681,6 +1716,7 @@ int main(int argc, char *argv[]) {
                 FAKE(a_sandbox_is_recovered_with_its_execs),
                 FAKE(execs_that_were_not_listed_are_ended_and_forgotten),
                 FAKE(a_start_finds_a_keeper_that_runs_already),
+                FAKE(a_start_spares_the_execs_that_are_asked_for),
                 FAKE(all_that_a_start_acts_on_is_in_its_shape),
                 FAKE(there_is_nothing_like_one_with_files_of_the_host),
                 FAKE(another_is_told_what_comes_after_he_was_bound),

@@ -35,6 +35,8 @@ struct NativeExec {
 
         bool known;          /* start_exec() or recover() named it, and forget_exec() has not been answered */
         bool stray;          /* the keeper knows it, and nobody here: it is to end and to be forgotten */
+        bool spared;         /* start() named it, and nobody has asked for it yet */
+        bool spared_ended;   /* if so, and the keeper has told of all */
         bool missing;        /* in what the keeper has told of all */
         bool started, ended; /* it was told */
         uint64_t start_time; /* that was */
@@ -90,7 +92,7 @@ static void exec_reset(NativeExec *exec) {
                 return;
         }
 
-        exec->known = exec->stray = exec->started = exec->ended = exec->cancel = exec->forget = false;
+        exec->known = exec->stray = exec->spared = exec->started = exec->ended = exec->cancel = exec->forget = false;
         exec->request = (free(exec->request), NULL);
 }
 
@@ -311,6 +313,11 @@ static bool take_described(NativeSandbox *sandbox, const KeeperExec *told) {
         NativeExec *exec = find(sandbox, told->exec_id);
         bool is_new = !exec || (!exec->known && !exec->stray);
 
+        if (is_new && exec && exec->spared) {
+                exec->missing = false;
+                exec->spared_ended = told->end;
+                return false;
+        }
         if (is_new) {
                 /* While the sandbox ends they end with it. */
                 if (sandbox->phase != PHASE_CONNECTING || id_check(told->exec_id, strlen(told->exec_id), NULL) < 0)
@@ -362,6 +369,31 @@ void execs_ask(NativeSandbox *sandbox, const char *exec_id) {
 
         exec->known = true;
         exec->stray = exec->started = exec->ended = false;
+}
+
+void execs_spare(NativeSandbox *sandbox, const char *exec_id) {
+        NativeExec *exec = get(sandbox, exec_id);
+
+        exec->spared = !exec->known;
+        exec->missing = true;
+}
+
+void execs_end_spared(NativeSandbox *sandbox) {
+        for (NativeExec *exec = sandbox->execs, *next; exec; exec = next) {
+                next = exec->next;
+                if (!exec->spared)
+                        continue;
+                exec->spared = false;
+                if (exec->missing) {
+                        exec_reset(exec);
+                        continue;
+                }
+                exec->stray = true;
+                exec->cancel = !exec->spared_ended;
+                exec->cancel_grace = 0;
+                exec->forget = exec->spared_ended;
+                exec_sync(exec);
+        }
 }
 
 void execs_disconnect(NativeSandbox *sandbox) {
@@ -517,7 +549,7 @@ void execs_start(RuntimeSandbox *base, const RuntimeExec *start) {
         size_t len = 0;
 
         exec->known = true;
-        exec->stray = exec->started = exec->ended = exec->forget = false;
+        exec->stray = exec->spared = exec->started = exec->ended = exec->forget = false;
         if (exec->request) /* it is asked for already */
                 return;
 

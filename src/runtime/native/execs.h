@@ -20,6 +20,10 @@ void execs_follow_output(RuntimeSandbox *sandbox, const char *exec_id, bool foll
 /* recover() wants to know of it. */
 void execs_ask(NativeSandbox *sandbox, const char *exec_id) __attribute__((nonnull));
 
+/* start() names it: it is none of nobody's, unless nobody has asked for it when that is done. */
+void execs_spare(NativeSandbox *sandbox, const char *exec_id) __attribute__((nonnull));
+void execs_end_spared(NativeSandbox *sandbox) __attribute__((nonnull));
+
 /* The keeper says this of one; it may be of nobody's. */
 void execs_take(NativeSandbox *sandbox, const KeeperExec *told) __attribute__((nonnull));
 

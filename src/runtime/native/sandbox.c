@@ -251,6 +251,8 @@ static void set_running(NativeSandbox *sandbox) {
         FAILPOINT("native.start.running");
         sandbox->goal = GOAL_NONE;
         sandbox->events->started(sandbox->user);
+        if (!sandbox->freed)
+                execs_end_spared(sandbox);
 }
 
 /* Acts on the state that the keeper is in. */
@@ -749,6 +751,8 @@ void native_sandbox_start(RuntimeSandbox *base, const RuntimeSpec *spec) {
         keeper_config_encode(sandbox->runtime, sandbox->id, spec, &sandbox->sources, &sandbox->config,
                              &sandbox->config_len);
         sandbox->spawned = false;
+        for (const char *const *id = spec->exec_ids; id && *id; id++)
+                execs_spare(sandbox, *id);
         set_goal(sandbox, GOAL_START);
 }
 
