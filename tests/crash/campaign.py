@@ -4,6 +4,7 @@
 The last line of its output says in JSON what it did. A run with the same words does the same, as far as the clocks of
 the processes let it."""
 
+import contextlib
 import json
 import random
 import subprocess
@@ -15,7 +16,7 @@ from collections import Counter
 
 from daemon import LIMIT, Client, KilledDaemon, wait_until
 from host import PATIENCE
-from load import ACTIONS, Actor, Watcher
+from load import ACTIONS, Actor, Gone, Watcher
 from told import check_history
 from hutch.v1 import exec_pb2, sandbox_pb2
 
@@ -27,7 +28,6 @@ WARM = 2  # sandboxes that the daemon keeps ready
 # What the load does more often, to come to a failpoint soon.
 WAYS = {
     "once": "once",
-    "unknown": "create exec",
     "exec": "create exec run cancel",
     "cancel": "create cancel wait",
     "pause": "create wait pause unpause",
@@ -44,10 +44,6 @@ WAYS = {
     "lifetime": "expire",
     "start": "create",
 }
-
-
-# Of failpoints that are reached when a daemon starts, or not at all.
-SOON = ("recover", "unknown")
 
 
 class World:
@@ -90,7 +86,7 @@ class World:
         name, _, hits = failpoint.partition(":")
         if not name:
             return self.random.uniform(0, 0.25)
-        if any(word in name for word in SOON):
+        if "recover" in name:  # when it starts, or not at all
             return 1.2 * PATIENCE
         return 6 * PATIENCE if hits in ("", "1") else 1.2
 
@@ -125,6 +121,20 @@ class World:
             return self.end_special(10 * PATIENCE)
         finally:
             subprocess.run(["umount", freezer], check=True)
+
+    def live_unknown(self, failpoint: str) -> bool:
+        """An exec is durable, and so is that its sandbox is READY, and the daemon dies before it has asked for it."""
+        actor = self.begin_special()
+        box = actor.create()
+        actor.wait(box, "READY")
+        self.daemon.end_life()
+        assert self.daemon.start_life("control.converge.exec")
+        actor.client = Client(self.daemon.socket)
+        run_ = actor.make_run(box)
+        with contextlib.suppress(Gone):
+            actor.ask_again_and_again(lambda: actor.start(box, run_))
+        assert self.end_special(10 * PATIENCE), "the exec was not asked for"
+        return not self.daemon.start_life(failpoint) or self.end_special(10 * PATIENCE)
 
     def live_warm(self, failpoint: str) -> bool:
         """After a create without an id there is quiet enough for others to be made ready."""
@@ -220,6 +230,7 @@ SPECIAL = {
     "control.observe.pause-failed": World.live_pause_failed,
     "control.warm.ready": World.live_warm,
     "control.warm.started": World.live_warm,
+    "control.observe.exec-unknown": World.live_unknown,
 }
 
 

@@ -26,24 +26,19 @@ HITS = (1, 2, 3)  # a failpoint kills when it is reached for the first, second a
 TIMEOUT = (150 + KILLS) * PATIENCE  # seconds
 # Nothing gets there yet: no limit is enforced that a keeper tells of.
 UNREACHABLE = {"control.observe.limit-hit"}
-# Reached only in a daemon whose predecessor died in a certain moment.
-AFTER = {"control.observe.exec-unknown": "control.converge.exec"}
 FAILPOINTS = [name for name in all_failpoints() if name not in UNREACHABLE]
 
 
 def make_plan() -> list[str]:
     """Where to kill, in an order that the seed gives."""
     chance = random.Random(SEED)
-    chains = []
+    plan = []
     for name in FAILPOINTS:
         once = name.startswith("control.recover.") or name == "control.timer.purge"  # in one life
         if name not in SPECIAL:
-            before = [AFTER[name]] if name in AFTER else []
-            chains += [before + [f"{name}:{hits}"] for hits in HITS[: 1 if once else None]]
-            chains += [before + [name]] * 2
-    chains += [[RANDOM]] * (KILLS - sum(map(len, chains)))
-    chance.shuffle(chains)
-    plan = [target for chain in chains for target in chain]
+            plan += [f"{name}:{hits}" for hits in HITS[: 1 if once else None]] + 2 * [name]
+    plan += [RANDOM] * (KILLS - len(plan))
+    chance.shuffle(plan)
     return plan if KILLS >= FULL else plan[:KILLS]
 
 
