@@ -47,8 +47,11 @@ def box_of(above: Path, sandbox: str) -> Path:
     return next((above / sandbox).rglob("init")).parent
 
 
-def group_of(box: Path, exec_id: str) -> Path:
-    return next(path for path in box.iterdir() if path.name.endswith(exec_id))
+def group_of(box: Path) -> Path:
+    """That of the only exec that runs."""
+    groups = [path for path in box.iterdir() if path.name.startswith("exec-") and read(path, "cgroup.procs")]
+    assert len(groups) == 1
+    return groups[0]
 
 
 @contextlib.contextmanager
@@ -127,7 +130,7 @@ def test_the_kernel_has_the_limits(place, sandbox):
     box = box_of(above, sandbox)
     exec_id = daemon.start(sandbox, "sleep", "600").id
     daemon.wait_exec(sandbox, exec_id, "RUNNING")
-    group = group_of(box, exec_id)
+    group = group_of(box)
     told = {name: read(box, name) for name in ("memory.max", "memory.swap.max", "pids.max", "cpu.max")}
     weight = read(box.parent, "cpu.weight")  # with the keeper's work for it
     oom_group = read(group, "memory.oom.group")
@@ -181,7 +184,7 @@ def test_there_are_no_more_processes_than_allowed(place, sandbox):
     assert "limit of 20 processes" in ended.result.message
     assert 0 < int(read(box, "pids.current")) <= 21
     # They are the exec's, which has ended: they go with a stop of the sandbox, and here at once.
-    (group_of(box, exec_id) / "cgroup.kill").write_text("1", encoding="ascii")
+    (group_of(box) / "cgroup.kill").write_text("1", encoding="ascii")
     wait_until(lambda: read(box, "pids.current") == "1")
 
 
@@ -203,12 +206,12 @@ def test_a_pause_freezes_it(place, sandbox):
     daemon.pause(sandbox)
     daemon.wait(sandbox, "PAUSED")
     assert "frozen 1" in read(box, "cgroup.events")
-    used = read(group_of(box, exec_id), "cpu.stat").splitlines()[0]
-    assert used == read(group_of(box, exec_id), "cpu.stat").splitlines()[0]
+    used = read(group_of(box), "cpu.stat").splitlines()[0]
+    assert used == read(group_of(box), "cpu.stat").splitlines()[0]
     daemon.unpause(sandbox)
     daemon.wait(sandbox, "READY")
     assert "frozen 0" in read(box, "cgroup.events")
-    wait_until(lambda: used != read(group_of(box, exec_id), "cpu.stat").splitlines()[0])
+    wait_until(lambda: used != read(group_of(box), "cpu.stat").splitlines()[0])
     daemon.cancel(sandbox, exec_id, grace=0)
     daemon.wait_exec(sandbox, exec_id)
 
