@@ -79,8 +79,10 @@ def look(daemon: Daemon, sandbox_id: str) -> str:
 
 def limits_of(daemon: Daemon, sandbox_id: str) -> dict[str, str]:
     """What the kernel enforces, by file."""
-    files = ("memory.limit_in_bytes", "pids.max", "cpu.cfs_quota_us", "cpu.shares", "blkio.weight")
-    paths = [group / file for group in daemon.limit_groups(sandbox_id).values() for file in files]
+    files = ["memory.limit_in_bytes", "pids.max", "cpu.cfs_quota_us", "cpu.shares", "blkio.weight"]
+    files += ["memory.max", "memory.swap.max", "cpu.max"]  # of version 2
+    groups = [*daemon.limit_groups(sandbox_id).values(), daemon.cgroup(sandbox_id) / "box"]
+    paths = [group / file for group in groups for file in files]
     return {path.name: path.read_text(encoding="ascii") for path in paths if path.exists()}
 
 
