@@ -19,6 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/fd-pass.h"
 #include "base/fd.h"
 #include "base/strings.h"
 #include "keeper/kept-sandbox.h"
@@ -241,27 +242,12 @@ static int write_order(Writer *writer, const SpawnPlan *plan) {
         return writer->is_full ? -EMSGSIZE : 0;
 }
 
-static int send_order(const Starter *starter, Writer *writer, const SpawnPlan *plan) {
-        const int streams[N_STREAMS] = { plan->stdin_fd, plan->stdout_fd, plan->stderr_fd };
-        Control control = {
-                .head = { .cmsg_len = CMSG_LEN(sizeof(streams)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS }
-        };
-        memcpy(CMSG_DATA(&control.head), streams, sizeof(streams));
-        struct iovec part = { .iov_base = writer->bytes, .iov_len = writer->len };
-        const struct msghdr message = {
-                .msg_iov = &part,
-                .msg_iovlen = 1,
-                .msg_control = control.bytes,
-                .msg_controllen = sizeof(control.bytes),
-        };
-        return sendmsg(starter->socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -errno : 0;
-}
-
 pid_t starter_start(Starter *starter, const SpawnPlan *plan, int *ret_pidfd, int *ret_error_fd) {
         static Writer writer;
+        const int streams[N_STREAMS] = { plan->stdin_fd, plan->stdout_fd, plan->stderr_fd };
         int r = write_order(&writer, plan);
         if (r >= 0)
-                r = send_order(starter, &writer, plan);
+                r = fds_send(starter->socket, writer.bytes, writer.len, streams, N_STREAMS);
         if (r < 0)
                 return r;
         pid_t pid = starter->pid;
