@@ -908,8 +908,8 @@ static void a_sandbox_is_recovered_with_its_execs(void **state) {
         remove_sandbox(fixture, sandbox);
 }
 
-static void execs_that_were_not_listed_are_ended_and_forgotten(void **state) {
-        Fixture *fixture = *state;
+/* Two run and one has ended, and nobody knows of them. */
+static RuntimeSandbox *attach_to_three_execs(Fixture *fixture) {
         RuntimeSandbox *sandbox = start_fake(fixture, "fake-plain-1");
 
         start_exec(sandbox, "exec-runs-1", "", false);
@@ -919,9 +919,14 @@ static void execs_that_were_not_listed_are_ended_and_forgotten(void **state) {
         expect(fixture, " exec_started:exec-lingers-1");
         expect(fixture, " exec_ended:exec-early-1");
         sandbox->verbs->free(sandbox);
-
         string_builder_clear(&fixture->log);
-        sandbox = attach(fixture, "fake-plain-1");
+        return attach(fixture, "fake-plain-1");
+}
+
+static void execs_that_were_not_listed_are_ended_and_forgotten(void **state) {
+        Fixture *fixture = *state;
+        RuntimeSandbox *sandbox = attach_to_three_execs(fixture);
+
         sandbox->verbs->recover(sandbox, (const char *const[]){ "exec-runs-1", NULL });
         expect(fixture, " started");
         expect_keeper_says(fixture, "cancel exec-lingers-1 0\n");
@@ -958,18 +963,9 @@ static void a_start_finds_a_keeper_that_runs_already(void **state) {
 static void a_start_spares_the_execs_that_are_asked_for(void **state) {
         static const char *const ids[] = { "exec-runs-1", "exec-lingers-1", "exec-early-1", "exec-missing", NULL };
         Fixture *fixture = *state;
-        RuntimeSandbox *sandbox = start_fake(fixture, "fake-plain-1");
+        RuntimeSandbox *sandbox = attach_to_three_execs(fixture);
 
-        start_exec(sandbox, "exec-runs-1", "", false);
-        start_exec(sandbox, "exec-lingers-1", "", false);
-        start_exec(sandbox, "exec-early-1", "", false);
-        expect(fixture, " exec_started:exec-runs-1");
-        expect(fixture, " exec_started:exec-lingers-1");
-        expect(fixture, " exec_ended:exec-early-1");
-        sandbox->verbs->free(sandbox);
-
-        string_builder_clear(&fixture->log);
-        sandbox = fixture->asked = attach(fixture, "fake-plain-1");
+        fixture->asked = sandbox;
         sandbox->verbs->start(sandbox, &(RuntimeSpec){ .spec = fixture->spec, .uid_slot = 5, .exec_ids = ids });
         expect(fixture, " exec_started:exec-runs-1");
         fixture->asked = NULL;
