@@ -32,6 +32,8 @@
 #define QUICK_CHECK_MAX (64 << 20) /* bytes */
 #define BUSY_TIMEOUT 250           /* milliseconds; the daemon does nothing else meanwhile */
 #define WAL_KEPT_MAX "16777216"    /* bytes; a longer log is cut when it was written back */
+#define WAL_ROOM                                                                                                       \
+        (1100 * (4096 + 24)) /* bytes; what it grows to before that, with the heads of its pages, and some more */
 
 /* SQLite's file header. */
 #define HEADER_SIZE 100
@@ -273,6 +275,33 @@ static const char pragmas[] = "PRAGMA journal_mode = WAL;"
                               "PRAGMA temp_store = MEMORY;"
                               "PRAGMA journal_size_limit = " WAL_KEPT_MAX;
 
+/* Has the write-ahead log be as long as it gets: a commit that has it grow waits for the disk twice, once for the bytes
+ * and once for the inode. SQLite takes zeros for the end of what was logged. Where the disk has no room for them nothing
+ * is changed. */
+static void make_room_in_log(const char *path) {
+        static const uint8_t zeros[65536];
+        _cleanup_(string_builder_clear) StringBuilder wal = {};
+        _cleanup_close_ int fd = -1;
+        struct stat st;
+
+        string_builder_appendf(&wal, "%s-wal", path);
+        fd = open(wal.text, O_WRONLY | O_CLOEXEC);
+        if (fd < 0 || fstat(fd, &st) < 0)
+                return;
+        for (off_t at = st.st_size; at < WAL_ROOM;) {
+                size_t left = (size_t) (WAL_ROOM - at);
+                ssize_t n = pwrite(fd, zeros, left < sizeof(zeros) ? left : sizeof(zeros), at);
+
+                if (n < 0) {
+                        (void) !ftruncate(fd, st.st_size);
+                        return;
+                }
+                at += n;
+        }
+        /* Written by the time of the first commit. */
+        (void) sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE);
+}
+
 int file_open(const char *path, sqlite3 **ret_db, HutchError *err) {
         _cleanup_(sqlite3_closep) sqlite3 *db = NULL;
         size_t version = 0;
@@ -298,6 +327,7 @@ int file_open(const char *path, sqlite3 **ret_db, HutchError *err) {
         if (rc != SQLITE_OK)
                 return file_error(db, rc, path, err);
 
+        make_room_in_log(path);
         *ret_db = TAKE_PTR(db);
         return 0;
 }

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -473,6 +474,49 @@ static void a_backup_is_a_store(void **state) {
         assert_false(exists("other"));
 }
 
+static off_t size_of(const char *name) {
+        struct stat st;
+
+        assert_int_equal(stat(store_path(name), &st), 0);
+        return st.st_size;
+}
+
+static void a_log_is_as_long_as_it_gets_from_the_beginning(void **state) {
+        _cleanup_(store_closep) Store *store = open_store("db");
+        off_t before = size_of("db-wal");
+
+        for (uint64_t serial = 1; serial <= 20; serial++) {
+                put_sandbox(store, serial, SANDBOX_READY);
+                commit(store);
+        }
+        assert_int_equal(size_of("db-wal"), before);
+        /* A copy is what a kill would have left. */
+        size_t len, wal_len;
+        _cleanup_free_ char *bytes = read_whole(store_path("db"), &len),
+                            *wal = read_whole(store_path("db-wal"), &wal_len);
+        write_whole(store_path("copy"), bytes, len);
+        write_whole(store_path("copy-wal"), wal, wal_len);
+        _cleanup_(store_closep) Store *copy = open_store("copy");
+        assert_counts(copy, 20, 0, 0, 0);
+        assert_int_equal(size_of("copy-wal"), before);
+}
+
+static void a_log_without_room_for_that_is_left_as_it_is(void **state) {
+        struct rlimit before, limit;
+        _cleanup_(store_closep) Store *store = NULL;
+
+        assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+        limit = (struct rlimit){ .rlim_cur = 1 << 20, .rlim_max = before.rlim_max };
+        (void) signal(SIGXFSZ, SIG_IGN);
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+        store = open_store("db");
+        assert_true(size_of("db-wal") < 1 << 16);
+        put_sandbox(store, 1, SANDBOX_READY);
+        commit(store);
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+        (void) signal(SIGXFSZ, SIG_DFL);
+}
+
 static void backups_during_writes_are_whole(void **state) {
         int fd, last = 0;
         pid_t pid = start_writer(&fd);
@@ -518,6 +562,8 @@ int main(void) {
                 STORE_TEST(a_log_with_garbage_gives_what_came_before_it),
                 STORE_TEST(a_damaged_store_keeps_its_log),
                 STORE_TEST(a_store_that_is_locked_by_another_program_is_told),
+                STORE_TEST(a_log_is_as_long_as_it_gets_from_the_beginning),
+                STORE_TEST(a_log_without_room_for_that_is_left_as_it_is),
                 STORE_TEST(a_backup_is_a_store),
                 STORE_TEST(backups_during_writes_are_whole),
         };
