@@ -66,7 +66,7 @@ static int take_wall(const char *wall, Config *config) {
         bool all = str_equal(wall, "all");
 
         if (all || str_equal(wall, "seccomp"))
-                config->seccomp_filter.len = 0;
+                config->seccomp_filter.len = config->entered_filter.len = 0;
         if (all || str_equal(wall, "keeper-filter"))
                 config->keeper_filter.len = 0;
         if (all || str_equal(wall, "limits"))

@@ -127,7 +127,8 @@ static int check(const ConfigMessage *message, HutchError *err) {
             (message->start_timeout->seconds < 0 || message->start_timeout->seconds > START_TIMEOUT_MAX_SECONDS ||
              message->start_timeout->nanos < 0 || message->start_timeout->nanos >= (int32_t) NSEC_PER_SEC))
                 return refuse(err, "the time for starting is out of range");
-        if (!filter_is_possible(&message->seccomp_filter) || !filter_is_possible(&message->keeper_filter))
+        if (!filter_is_possible(&message->seccomp_filter) || !filter_is_possible(&message->keeper_filter) ||
+            !filter_is_possible(&message->entered_filter))
                 return refuse(err, "the filter is none");
         return check_sources(message, err);
 }
@@ -237,6 +238,7 @@ static KeeperConfig *config_new(const ConfigMessage *message) {
                 add_copy(config, message->copies[i]);
         config->filter = filter_of(&message->seccomp_filter);
         config->keeper_filter = filter_of(&message->keeper_filter);
+        config->entered_filter = filter_of(&message->entered_filter);
         return config;
 }
 
@@ -304,6 +306,7 @@ KeeperConfig *keeper_config_free(KeeperConfig *config) {
         id_map_clear(&config->subordinate_ids);
         free(config->filter.instructions);
         free(config->keeper_filter.instructions);
+        free(config->entered_filter.instructions);
         free(config);
         return NULL;
 }

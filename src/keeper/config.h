@@ -77,8 +77,9 @@ typedef struct KeeperConfig {
         uint64_t capabilities; /* of root's processes inside: a bit for each number */
         KeptSource *sources;   /* first those that are mounted, then those that are copied */
         size_t n_sources;
-        Filter filter;        /* of all processes inside */
-        Filter keeper_filter; /* of the keeper */
+        Filter filter;         /* of all processes inside */
+        Filter keeper_filter;  /* of the keeper */
+        Filter entered_filter; /* the same as the first for who has that of the keeper */
 } KeeperConfig;
 
 #define AGENT_UID 1000u /* inside: who execs run as unless they say otherwise */

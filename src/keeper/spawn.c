@@ -225,6 +225,12 @@ static int execute(char *const *argv, char *const *environment) {
         }
 }
 
+/* Where the keeper has a filter, so has its child. */
+static const Filter *filter_of(const KeeperConfig *config) {
+        bool has_keepers = config->keeper_filter.instructions && config->entered_filter.instructions;
+        return has_keepers ? &config->entered_filter : &config->filter;
+}
+
 User *spawned_give_up(const KeptSandbox *sandbox, const SpawnPlan *plan, int error_fd) {
         (void) umask(022);
         int r = prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 || setsid() < 0 ? -errno : 0;
@@ -257,7 +263,7 @@ User *spawned_give_up(const KeptSandbox *sandbox, const SpawnPlan *plan, int err
         if (r < 0)
                 child_fail(error_fd, SPAWN_STAGE_OTHER, r);
         signals_reset();
-        r = filter_install(&sandbox->config->filter);
+        r = filter_install(filter_of(sandbox->config));
         if (r < 0)
                 child_fail(error_fd, SPAWN_STAGE_OTHER, r);
         return user;

@@ -19,16 +19,19 @@
 
 #define HIGH_BITS (1ul << 32) /* of an int, which the kernel does not look at */
 
-static struct sock_fprog program;
+/* What is installed, one after the other. */
+static struct sock_fprog programs[2];
+static size_t n_programs;
 
 static int make(SeccompFilter whose) {
+        struct sock_fprog *program = &programs[n_programs++];
         uint8_t *bytes = NULL;
         size_t size = 0;
         int r = seccomp_filter_make(whose, &bytes, &size, NULL);
         if (r < 0 || size % sizeof(struct sock_filter) != 0 || size / sizeof(struct sock_filter) > BPF_MAXINSNS)
                 return -1;
-        program.filter = (struct sock_filter *) (void *) bytes;
-        program.len = (unsigned short) (size / sizeof(struct sock_filter));
+        program->filter = (struct sock_filter *) (void *) bytes;
+        program->len = (unsigned short) (size / sizeof(struct sock_filter));
         return 0;
 }
 
@@ -40,8 +43,22 @@ static int make_keepers_program(void **state) {
         return make(SECCOMP_FILTER_KEEPER);
 }
 
-static int free_program(void **state) {
-        free(program.filter);
+static int make_both_programs(void **state) {
+        return make(SECCOMP_FILTER_KEEPER) < 0 ? -1 : make(SECCOMP_FILTER_ENTERED);
+}
+
+static int free_programs(void **state) {
+        while (n_programs > 0)
+                free(programs[--n_programs].filter);
+        return 0;
+}
+
+static int install(void) {
+        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+                return -1;
+        for (size_t i = 0; i < n_programs; i++)
+                if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &programs[i]) < 0)
+                        return -1;
         return 0;
 }
 
@@ -58,8 +75,7 @@ static int ask(const Asked *asked, bool is_filtered) {
         assert_true(pid >= 0);
         if (pid == 0) {
                 const unsigned long *a = asked->arguments;
-                if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
-                    (is_filtered && syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) < 0))
+                if (is_filtered && install() < 0)
                         _exit(255);
                 long r = syscall(asked->number, a[0], a[1], a[2], a[3], a[4]);
                 _exit(r < 0 ? errno : 0);
@@ -197,8 +213,7 @@ static void calls_of_other_machines_kill(void **state) {
         pid_t pid = fork();
         assert_true(pid >= 0);
         if (pid == 0) {
-                if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
-                    syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) < 0)
+                if (install() < 0)
                         _exit(255);
                 long r = 20; /* getpid, where a 64-bit process has writev */
                 __asm__ volatile("int $0x80" : "+a"(r) : : "r8", "r9", "r10", "r11", "memory");
@@ -243,6 +258,8 @@ int main(void) {
                 cmocka_unit_test(arguments_are_looked_at),
                 cmocka_unit_test(calls_of_other_machines_kill),
         };
-        int failed = cmocka_run_group_tests(tests, make_program, free_program);
-        return failed + cmocka_run_group_tests(keepers_tests, make_keepers_program, free_program);
+        int failed = cmocka_run_group_tests(tests, make_program, free_programs);
+        failed += cmocka_run_group_tests(keepers_tests, make_keepers_program, free_programs);
+        return failed + cmocka_run_group_tests_name("the keeper's and what is inside's", tests, make_both_programs,
+                                                    free_programs);
 }

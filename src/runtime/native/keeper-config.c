@@ -163,6 +163,8 @@ void keeper_config_encode(const NativeRuntime *runtime, const char *id, const Ru
         config.seccomp_filter.len = runtime->seccomp_filter_size;
         config.keeper_filter.data = runtime->keeper_filter;
         config.keeper_filter.len = runtime->keeper_filter_size;
+        config.entered_filter.data = runtime->entered_filter;
+        config.entered_filter.len = runtime->entered_filter_size;
 
         if (protobuf_pack(&config.base, ret_bytes, ret_len) < 0)
                 abort();

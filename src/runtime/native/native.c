@@ -439,6 +439,9 @@ int native_runtime_new(uv_loop_t *loop, ChannelHub *hub, const NativeOptions *op
                 r = seccomp_filter_make(SECCOMP_FILTER_KEEPER, &runtime->keeper_filter, &runtime->keeper_filter_size,
                                         err);
         if (r == 0)
+                r = seccomp_filter_make(SECCOMP_FILTER_ENTERED, &runtime->entered_filter, &runtime->entered_filter_size,
+                                        err);
+        if (r == 0)
                 r = open_folders(runtime, options, err);
         if (r < 0) {
                 native_runtime_free(&runtime->base, NULL, NULL);
@@ -467,6 +470,7 @@ static void on_closed(uv_handle_t *handle) {
         id_map_clear(&runtime->subordinate_ids);
         free(runtime->seccomp_filter);
         free(runtime->keeper_filter);
+        free(runtime->entered_filter);
         for (int i = 0; i < N_NATIVE_CONTROLLERS; i++)
                 free(runtime->controllers[i].parent);
         free(runtime);

@@ -62,6 +62,8 @@ typedef struct NativeRuntime {
         size_t seccomp_filter_size;
         uint8_t *keeper_filter; /* for all keepers */
         size_t keeper_filter_size;
+        uint8_t *entered_filter; /* for what has the keeper's */
+        size_t entered_filter_size;
         uint64_t start_timeout, answer_timeout;
         TaskQueue queue;
         Remover *remover;

@@ -117,11 +117,15 @@ static const Rule rules[] = {
         { "unshare", 0, NEW_NAMESPACES | CLONE_NEWTIME, 0, ALLOW, false },
 };
 
-/* What keepers, and their children on the way into a sandbox, need beyond that. */
-static const char *const allowed_to_keepers[] = { "clone3", "setns" };
+/* What keepers, and their children on the way into a sandbox, need beyond that, and what comes of it inside. */
+static const struct {
+        const char *call;
+        uint32_t action_inside;
+} allowed_to_keepers[] = { { "clone3", MISSING }, { "setns", REFUSE } };
 static const Rule own_cgroups = { "unshare", 0, ANY, CLONE_NEWCGROUP, ALLOW, false };
 
 #define N_RULES (sizeof(rules) / sizeof(rules[0]))
+#define N_ALLOWED_TO_KEEPERS (sizeof(allowed_to_keepers) / sizeof(allowed_to_keepers[0]))
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the low word of an argument is its first");
 
@@ -197,11 +201,13 @@ static void put_call(Program *program, const Rule *extra, const Rule *of_call, s
         set_jump(program, begin, 0, program->n - begin - 1);
 }
 
-static void put_rules(Program *program, const Rule *extra) {
+/* Puts what there is to say of @call; NULL: of all calls. */
+static void put_rules(Program *program, const char *call, const Rule *extra) {
         for (size_t i = 0, n; i < N_RULES; i += n) {
                 for (n = 1; i + n < N_RULES && strcmp(rules[i].call, rules[i + n].call) == 0;)
                         n++;
-                put_call(program, extra, &rules[i], n);
+                if (!call || strcmp(rules[i].call, call) == 0)
+                        put_call(program, extra, &rules[i], n);
         }
 }
 
@@ -230,10 +236,9 @@ static void find_ranges(SeccompFilter whose, Ranges *ret_ranges) {
                 actions[i] = REFUSE;
         for (size_t i = 0; i < sizeof(allowed) / sizeof(allowed[0]); i++)
                 set_action(actions, allowed[i], ALLOW);
-        set_action(actions, "clone3", MISSING);
-        for (size_t i = 0; i < sizeof(allowed_to_keepers) / sizeof(allowed_to_keepers[0]); i++)
-                if (whose == SECCOMP_FILTER_KEEPER)
-                        set_action(actions, allowed_to_keepers[i], ALLOW);
+        for (size_t i = 0; i < N_ALLOWED_TO_KEEPERS; i++)
+                set_action(actions, allowed_to_keepers[i].call,
+                           whose == SECCOMP_FILTER_KEEPER ? ALLOW : allowed_to_keepers[i].action_inside);
 
         ret_ranges->n = 0;
         for (uint32_t i = 0; i <= NEWEST_CALL; i++)
@@ -271,13 +276,34 @@ static void put_ranges(Program *program, const Ranges *ranges) {
                 put_return(program, outcomes[i]);
 }
 
-int seccomp_filter_make(SeccompFilter whose, uint8_t **ret_program, size_t *ret_size, HutchError *err) {
-        _cleanup_free_ Program *program = new0(Program, 1);
+static void make_whole(Program *program, SeccompFilter whose) {
         _cleanup_free_ Ranges *ranges = new0(Ranges, 1);
         put_machine(program);
-        put_rules(program, whose == SECCOMP_FILTER_KEEPER ? &own_cgroups : NULL);
+        put_rules(program, NULL, whose == SECCOMP_FILTER_KEEPER ? &own_cgroups : NULL);
         find_ranges(whose, ranges);
         put_ranges(program, ranges);
+}
+
+/* Takes away what keepers alone are allowed. Calls of other kinds are refused by the keeper's filter. */
+static void make_difference(Program *program) {
+        put_load(program, offsetof(struct seccomp_data, nr));
+        put_rules(program, own_cgroups.call, NULL);
+        for (size_t i = 0; i < N_ALLOWED_TO_KEEPERS; i++) {
+                int number = seccomp_syscall_resolve_name(allowed_to_keepers[i].call);
+                if (number < 0)
+                        continue;
+                put(program, BPF_JMP | BPF_JEQ | BPF_K, (uint32_t) number, 0, 1);
+                put_return(program, allowed_to_keepers[i].action_inside);
+        }
+        put_return(program, ALLOW);
+}
+
+int seccomp_filter_make(SeccompFilter whose, uint8_t **ret_program, size_t *ret_size, HutchError *err) {
+        _cleanup_free_ Program *program = new0(Program, 1);
+        if (whose == SECCOMP_FILTER_ENTERED)
+                make_difference(program);
+        else
+                make_whole(program, whose);
         if (program->too_long)
                 return reason_set(err, -E2BIG, REASON_RUNTIME_UNAVAILABLE,
                                   "the list of allowed system calls is too long");

@@ -19,6 +19,8 @@
 typedef enum SeccompFilter {
         SECCOMP_FILTER_SANDBOX, /* of what is inside */
         SECCOMP_FILTER_KEEPER,  /* of its keeper, and so of that as well: the same, and what it takes to go in */
+        SECCOMP_FILTER_ENTERED, /* of what has the keeper's and is inside: with that one the same as the first; it is
+                                   short, because the kernel takes a while to compile a long one */
 } SeccompFilter;
 
 /* Makes the program, an array of struct sock_filter, which the caller frees. */

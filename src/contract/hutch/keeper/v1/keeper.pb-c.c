@@ -1718,7 +1718,7 @@ void   hutch__keeper__v1__connect_response__free_unpacked
   assert(message->base.descriptor == &hutch__keeper__v1__connect_response__descriptor);
   protobuf_c_message_free_unpacked ((ProtobufCMessage*)message, allocator);
 }
-static const ProtobufCFieldDescriptor hutch__keeper__v1__keeper_config__field_descriptors[17] =
+static const ProtobufCFieldDescriptor hutch__keeper__v1__keeper_config__field_descriptors[18] =
 {
   {
     "sandbox_id",
@@ -1877,6 +1877,18 @@ static const ProtobufCFieldDescriptor hutch__keeper__v1__keeper_config__field_de
     0,NULL,NULL    /* reserved1,reserved2, etc */
   },
   {
+    "entered_filter",
+    14,
+    PROTOBUF_C_LABEL_NONE,
+    PROTOBUF_C_TYPE_BYTES,
+    0,   /* quantifier_offset */
+    offsetof(Hutch__Keeper__V1__KeeperConfig, entered_filter),
+    NULL,
+    NULL,
+    0,             /* flags */
+    0,NULL,NULL    /* reserved1,reserved2, etc */
+  },
+  {
     "subordinate_ids",
     15,
     PROTOBUF_C_LABEL_NONE,
@@ -1926,11 +1938,12 @@ static const ProtobufCFieldDescriptor hutch__keeper__v1__keeper_config__field_de
   },
 };
 static const unsigned hutch__keeper__v1__keeper_config__field_indices_by_name[] = {
-  16,   /* field[16] = capabilities */
+  17,   /* field[17] = capabilities */
   3,   /* field[3] = cgroup */
   11,   /* field[11] = controllers */
-  15,   /* field[15] = copies */
-  14,   /* field[14] = disk_project */
+  16,   /* field[16] = copies */
+  15,   /* field[15] = disk_project */
+  13,   /* field[13] = entered_filter */
   12,   /* field[12] = keeper_filter */
   2,   /* field[2] = layers */
   7,   /* field[7] = limits */
@@ -1939,16 +1952,15 @@ static const unsigned hutch__keeper__v1__keeper_config__field_indices_by_name[] 
   10,   /* field[10] = seccomp_filter */
   9,   /* field[9] = start_timeout */
   1,   /* field[1] = state_folder */
-  13,   /* field[13] = subordinate_ids */
+  14,   /* field[14] = subordinate_ids */
   5,   /* field[5] = uid_base */
   6,   /* field[6] = uid_count */
   8,   /* field[8] = workspace */
 };
-static const ProtobufCIntRange hutch__keeper__v1__keeper_config__number_ranges[2 + 1] =
+static const ProtobufCIntRange hutch__keeper__v1__keeper_config__number_ranges[1 + 1] =
 {
   { 1, 0 },
-  { 15, 13 },
-  { 0, 17 }
+  { 0, 18 }
 };
 const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_config__descriptor =
 {
@@ -1958,10 +1970,10 @@ const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_config__descriptor =
   "Hutch__Keeper__V1__KeeperConfig",
   "hutch.keeper.v1",
   sizeof(Hutch__Keeper__V1__KeeperConfig),
-  17,
+  18,
   hutch__keeper__v1__keeper_config__field_descriptors,
   hutch__keeper__v1__keeper_config__field_indices_by_name,
-  2,  hutch__keeper__v1__keeper_config__number_ranges,
+  1,  hutch__keeper__v1__keeper_config__number_ranges,
   (ProtobufCMessageInit) hutch__keeper__v1__keeper_config__init,
   NULL,NULL,NULL    /* reserved[123] */
 };

@@ -190,6 +190,11 @@ struct  Hutch__Keeper__V1__KeeperConfig
    */
   ProtobufCBinaryData keeper_filter;
   /*
+   * What processes inside install instead of `seccomp_filter` when they have `keeper_filter` from their keeper already:
+   * a shorter program that says no to what is in that one alone. Empty: there is none.
+   */
+  ProtobufCBinaryData entered_filter;
+  /*
    * Without root: ids beside the keeper's own, of which `uid_base` is the uid. Unset: there are none.
    */
   Hutch__Keeper__V1__KeeperSubordinateIds *subordinate_ids;
@@ -210,7 +215,7 @@ struct  Hutch__Keeper__V1__KeeperConfig
 };
 #define HUTCH__KEEPER__V1__KEEPER_CONFIG__INIT \
  { PROTOBUF_C_MESSAGE_INIT (&hutch__keeper__v1__keeper_config__descriptor) \
-    , (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string, 0,NULL, (char *)protobuf_c_empty_string, 0,NULL, 0, 0, NULL, (char *)protobuf_c_empty_string, NULL, {0,NULL}, NULL, {0,NULL}, NULL, 0, 0,NULL, 0 }
+    , (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string, 0,NULL, (char *)protobuf_c_empty_string, 0,NULL, 0, 0, NULL, (char *)protobuf_c_empty_string, NULL, {0,NULL}, NULL, {0,NULL}, {0,NULL}, NULL, 0, 0,NULL, 0 }
 
 
 /*
