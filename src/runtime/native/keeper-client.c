@@ -40,7 +40,6 @@ struct KeeperClient {
         const KeeperClientEvents *events;
         void *user;
         ChannelCall *watch;
-        bool synced;
         bool broken;
         bool freed;
 };
@@ -155,11 +154,15 @@ void keeper_client_call(KeeperClient *client, const char *method, const Protobuf
         keeper_client_call_encoded(client, method, bytes, len, type, extra_time, done, user);
 }
 
-void keeper_client_describe(KeeperClient *client) {
+static void describe(KeeperClient *client, uint64_t extra_time) {
         const Hutch__Keeper__V1__DescribeRequest request = HUTCH__KEEPER__V1__DESCRIBE_REQUEST__INIT;
 
-        keeper_client_call(client, "Describe", &request.base, &hutch__keeper__v1__describe_response__descriptor, 0,
-                           on_described, client);
+        keeper_client_call(client, "Describe", &request.base, &hutch__keeper__v1__describe_response__descriptor,
+                           extra_time, on_described, client);
+}
+
+void keeper_client_describe(KeeperClient *client) {
+        describe(client, 0);
 }
 
 ChannelCall *keeper_client_send_input(KeeperClient *client, const ChannelEvents *events, void *user) {
@@ -194,13 +197,10 @@ static void on_watched(ChannelCall *call, const uint8_t *message, size_t len) {
         what = (const Hutch__Keeper__V1__WatchKeeperResponse *) decoded;
 
         channel_call_read(call);
-        if (what->item_case != HUTCH__KEEPER__V1__WATCH_KEEPER_RESPONSE__ITEM_SYNCED) {
-                client->events->happened(client->user, what);
-        } else if (!client->synced) {
-                client->synced = true;
+        if (what->item_case == HUTCH__KEEPER__V1__WATCH_KEEPER_RESPONSE__ITEM_SYNCED)
                 client->socket_path = fd_close(client->socket_path);
-                keeper_client_describe(client);
-        }
+        else
+                client->events->happened(client->user, what);
 }
 
 static void on_watch_ended(ChannelCall *call, const ClientStatus *status) {
@@ -218,8 +218,8 @@ static const ChannelEvents watch_events = {
         .ended = on_watch_ended,
 };
 
-int keeper_client_new(ChannelHub *hub, int socket_path, uint64_t answer_timeout, const KeeperClientEvents *events,
-                      void *user, KeeperClient **ret_client, HutchError *err) {
+int keeper_client_new(ChannelHub *hub, int socket_path, uint64_t answer_timeout, uint64_t extra_time,
+                      const KeeperClientEvents *events, void *user, KeeperClient **ret_client, HutchError *err) {
         /* The path means this socket only until the connection stands: it is never connected anew. */
         const RetryPolicy once = { .attempts = 1 };
         SessionLimits limits = session_limits_default;
@@ -253,6 +253,8 @@ int keeper_client_new(ChannelHub *hub, int socket_path, uint64_t answer_timeout,
                 abort();
         channel_call_end(client->watch);
         channel_call_read(client->watch);
+        /* The keeper takes calls in the order that they come in: it watches when it reads this. */
+        describe(client, extra_time);
         *ret_client = client;
         return 0;
 }

@@ -15,7 +15,7 @@ typedef struct KeeperClient KeeperClient;
 
 /* What happens. All are needed; none comes from within a function of this. */
 typedef struct KeeperClientEvents {
-        /* The watch stands, and this is all that the keeper knows. Then again for each keeper_client_describe(). */
+        /* All that the keeper knew when the watch stood. Then again for each keeper_client_describe(). */
         void (*described)(void *user, const Hutch__Keeper__V1__DescribeResponse *all);
         /* Something happened, before or after the first description. */
         void (*happened)(void *user, const Hutch__Keeper__V1__WatchKeeperResponse *what);
@@ -25,9 +25,11 @@ typedef struct KeeperClientEvents {
 } KeeperClientEvents;
 
 /* Connects to the keeper whose socket @socket_path is, of keeper_process_open_socket(), which is taken over, also when
- * it fails. Calls are answered within @answer_timeout, or the connection is broken. */
-int keeper_client_new(ChannelHub *hub, int socket_path, uint64_t answer_timeout, const KeeperClientEvents *events,
-                      void *user, KeeperClient **ret_client, HutchError *err) __attribute__((nonnull(1, 4, 6)));
+ * it fails. Calls are answered within @answer_timeout, or the connection is broken; the first description may take
+ * @extra_time beside that. */
+int keeper_client_new(ChannelHub *hub, int socket_path, uint64_t answer_timeout, uint64_t extra_time,
+                      const KeeperClientEvents *events, void *user, KeeperClient **ret_client, HutchError *err)
+        __attribute__((nonnull(1, 5, 7)));
 
 /* Closes it; nothing is told any more, also not of calls. @client may be NULL. Returns NULL. */
 KeeperClient *keeper_client_free(KeeperClient *client);

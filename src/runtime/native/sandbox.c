@@ -366,15 +366,15 @@ static const KeeperClientEvents client_events = {
         .broken = on_broken,
 };
 
-/* Begins to speak to the keeper whose socket @socket_path is, which is taken over. */
+/* Begins to speak to the keeper whose socket @socket_path is, which is taken over. It may be about to start. */
 static int open_client(NativeSandbox *sandbox, int socket_path) {
         const NativeRuntime *runtime = sandbox->runtime;
         _cleanup_(error_clear) HutchError err = {};
         int r;
 
         sandbox->state = STATE(UNSPECIFIED);
-        r = keeper_client_new(runtime->hub, socket_path, runtime->answer_timeout, &client_events, sandbox,
-                              &sandbox->client, &err);
+        r = keeper_client_new(runtime->hub, socket_path, runtime->answer_timeout, runtime->start_timeout,
+                              &client_events, sandbox, &sandbox->client, &err);
         if (r < 0)
                 return r;
 
