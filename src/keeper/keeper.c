@@ -10,7 +10,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -437,16 +436,12 @@ int keeper_init(Keeper *keeper, uv_loop_t *loop, const KeeperConfig *config, con
 
 /* From now on the keeper needs no right but those of its user: who owns the sandbox's user namespace may enter it. */
 static int keeper_drop_rights(const Keeper *keeper) {
-        if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
-                return -errno;
-        /* Others never had any. */
-        int r = keeper->config->keeper_id != 0 ? privileges_bound(0) : 0;
-        if (r >= 0 && keeper->config->keeper_id != 0)
+        bool has_capabilities = keeper->config->keeper_id != 0; /* others never had any */
+        /* Where there is a sandbox, this and its list of system calls were a part of building it. */
+        int r = keeper->sandbox ? 0 : privileges_seal(has_capabilities);
+        if (r >= 0 && has_capabilities)
                 r = privileges_drop(0);
-        if (r < 0 || !keeper->sandbox)
-                return r;
-        r = sandbox_confine(keeper->sandbox, keeper->owner.output_folder);
-        return r < 0 ? r : filter_install(&keeper->config->keeper_filter);
+        return r < 0 || !keeper->sandbox ? r : sandbox_confine(keeper->sandbox, keeper->owner.output_folder);
 }
 
 void keeper_build(Keeper *keeper) {

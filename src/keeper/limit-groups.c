@@ -159,6 +159,13 @@ int limit_groups_enable(const KeeperConfig *config, int cgroup_above) {
         return 0;
 }
 
+bool limit_groups_are_v2(const KeeperConfig *config) {
+        for (int i = 0; i < N_CONTROLLERS; i++)
+                if (config->cgroup && config->controllers[i] && str_equal(config->controllers[i], config->cgroup))
+                        return true;
+        return false;
+}
+
 static int make_group(KeptSandbox *sandbox, int i) {
         LimitGroup *group = &sandbox->limits[i];
         const char *path = sandbox->config->controllers[i];

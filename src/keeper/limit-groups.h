@@ -21,6 +21,10 @@ void limit_groups_init(KeptSandbox *sandbox) __attribute__((nonnull));
 /* Has a cgroup that is made below @cgroup_above get the controllers that limit the sandbox in the v2 tree. */
 int limit_groups_enable(const KeeperConfig *config, int cgroup_above) __attribute__((nonnull));
 
+/* Tells whether the v2 tree has controllers that limit the sandbox: where it has, cgroups that have others below them
+ * can have no processes. */
+bool limit_groups_are_v2(const KeeperConfig *config) __attribute__((nonnull));
+
 /* Makes the sandbox's groups, when its cgroup is there, and sets its limits. */
 int limit_groups_make(KeptSandbox *sandbox) __attribute__((nonnull));
 

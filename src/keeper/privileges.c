@@ -42,6 +42,12 @@ int privileges_bound(uint64_t kept) {
         return 0;
 }
 
+int privileges_seal(bool has_capabilities) {
+        if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+                return -errno;
+        return has_capabilities ? privileges_bound(0) : 0;
+}
+
 int privileges_drop(uint64_t kept) {
         struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
         struct __user_cap_data_struct sets[_LINUX_CAPABILITY_U32S_3];

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -17,6 +18,10 @@ int user_become(uid_t id);
 /* Takes away the way to get a capability by executing a program, but for those whose bits are in @kept. Before
  * becoming somebody else: who was root in a user namespace, and is not any more, may not. */
 int privileges_bound(uint64_t kept);
+
+/* Has nobody of its user look at the calling process, which gets no more rights than it has, also not by executing a
+ * program. */
+int privileges_seal(bool has_capabilities);
 
 /* Removes every capability that is not in @kept. Root keeps those when executing a program. After
  * privileges_bound(). */

@@ -33,7 +33,8 @@
 
 #define NAMESPACES (CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS)
 #define N_FDS (N_NAMESPACES + 3)
-#define KEEPER_NAME "keeper" /* of its cgroup */
+#define KEEPER_NAME "keeper" /* of its cgroup, where it needs one */
+#define INIT_NAME "init"     /* of that of PID 1, the same */
 #define END_TIMEOUT (10 * NSEC_PER_SEC)
 #define FREEZE_TIMEOUT (5 * NSEC_PER_SEC)
 
@@ -159,10 +160,18 @@ static int prepare_init(const KeptSandbox *sandbox, const Rootfs *rootfs, pid_t 
         return r < 0 && r != -EPIPE ? fail(sandbox->config, err, r, "its image") : 0;
 }
 
+/* Does for the keeper itself what can be done while PID 1 mounts. */
+static int prepare_keeper(const KeeperConfig *config, HutchError *err) {
+        int r = privileges_seal(config->keeper_id != 0);
+        if (r >= 0)
+                r = filter_install(&config->keeper_filter);
+        return r < 0 ? error_set(err, r, "INTERNAL", "the keeper cannot give up its rights: %s", strerror(-r)) : 0;
+}
+
 static int start_init(KeptSandbox *sandbox, Rootfs *rootfs, HutchError *err) {
-        _cleanup_close_ int init_cgroup = -1;
-        if (sandbox->cgroup >= 0) {
-                int r = cgroup_add(sandbox->cgroup, "init", &init_cgroup);
+        _cleanup_close_ int own_cgroup = -1;
+        if (limit_groups_are_v2(sandbox->config)) {
+                int r = cgroup_add(sandbox->cgroup, INIT_NAME, &own_cgroup);
                 if (r < 0)
                         return fail(sandbox->config, err, r, "its cgroup");
         }
@@ -172,7 +181,7 @@ static int start_init(KeptSandbox *sandbox, Rootfs *rootfs, HutchError *err) {
         _cleanup_close_ int ours = pair[0], its = pair[1];
 
         gid_t gid = getegid(); /* in its namespace it cannot know it */
-        pid_t pid = process_clone(NAMESPACES, init_cgroup, &sandbox->init_pidfd);
+        pid_t pid = process_clone(NAMESPACES, own_cgroup >= 0 ? own_cgroup : sandbox->cgroup, &sandbox->init_pidfd);
         if (pid == -ENOSPC)
                 return error_set(
                         err, pid, "RUNTIME_UNAVAILABLE",
@@ -186,6 +195,8 @@ static int start_init(KeptSandbox *sandbox, Rootfs *rootfs, HutchError *err) {
         }
         fd_closep(&its);
         int r = prepare_init(sandbox, rootfs, pid, ours, err);
+        if (r >= 0)
+                r = prepare_keeper(sandbox->config, err);
         if (r >= 0)
                 r = receive_report(sandbox, ours, err);
         sandbox->init_socket = TAKE_FD(ours);
@@ -203,7 +214,7 @@ static int make_cgroups(KeptSandbox *sandbox) {
 }
 
 /* Gives all that the keeper needs from now on to the user who it then becomes. To start processes in a cgroup it must
- * be allowed to move them there from its own one, so that one has to be below what it is given. */
+ * be allowed to move them there from its own one, so that one has to be among what it is given. */
 static int become_keeper(const KeptSandbox *sandbox) {
         const KeeperConfig *config = sandbox->config;
         uid_t id = config->keeper_id;
@@ -213,10 +224,10 @@ static int become_keeper(const KeptSandbox *sandbox) {
                 r = cgroup_delegate(sandbox->cgroup_above, id);
                 if (r >= 0)
                         r = cgroup_delegate(sandbox->cgroup, id);
-                if (r >= 0)
+                if (r >= 0 && limit_groups_are_v2(config))
                         r = cgroup_add(sandbox->cgroup_above, KEEPER_NAME, &own);
                 if (r >= 0)
-                        r = cgroup_write(own, "cgroup.procs", "0");
+                        r = cgroup_write(own >= 0 ? own : sandbox->cgroup_above, "cgroup.procs", "0");
         }
         if (r >= 0 && lchown(config->state_folder, id, id) < 0)
                 r = -errno;

@@ -176,7 +176,7 @@ def test_a_daemon_in_a_leaf_of_its_own_has_its_cgroups_beside_it():
     try:
         daemon.begin(wrapper=("sh", "-c", f'echo 0 > {leaf}/cgroup.procs && exec "$@"', "sh"))
         sandbox = daemon.ready()
-        assert (above / f"hutch-{daemon.instance}" / sandbox / "box/init").exists()
+        assert (above / f"hutch-{daemon.instance}" / sandbox / "box").exists()
         assert not list(leaf.glob("hutch-*"))
         assert daemon.run(sandbox, "echo", "well").stdout == b"well\n"
     finally:

@@ -6,6 +6,7 @@ import os
 import signal
 import sqlite3
 import time
+from pathlib import Path
 
 import pytest
 from hutchd import is_alive, processes_of, refused, state_name, wait_until
@@ -122,7 +123,7 @@ def test_pid_1_of_a_sandbox_killed(own_daemon):
     sandbox_id = own_daemon.ready()
     exec_id = own_daemon.start(sandbox_id, "sleep", "1000").id
     own_daemon.wait_exec(sandbox_id, exec_id, "RUNNING")
-    [first] = processes_of(own_daemon.cgroup(sandbox_id) / "box/init")
+    [first] = [pid for pid in own_daemon.processes(sandbox_id) if Path(f"/proc/{pid}/comm").read_text() == "init\n"]
     os.kill(first, signal.SIGKILL)
     own_daemon.wait(sandbox_id, "FAILED")
     wait_until(lambda: not own_daemon.leftovers(sandbox_id, files=False))
