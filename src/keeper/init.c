@@ -25,7 +25,6 @@
 #include "keeper/bare-wait.h"
 #include "keeper/kept-sandbox.h"
 #include "keeper/landlock.h"
-#include "keeper/limit-groups.h"
 #include "keeper/privileges.h"
 #include "keeper/rootfs-parts.h"
 
@@ -106,21 +105,17 @@ static int open_path(const char *path, int *ret_fd) {
 
 /* What can be done while the keeper does its part. The network is the most costly of the namespaces. */
 static int set_up_first(const KeptSandbox *sandbox, int fds[static N_NAMESPACES], const char **ret_what) {
-        *ret_what = "its limits";
-        int r = limit_groups_enter(sandbox, NULL);
-        if (r < 0)
-                return r;
         *ret_what = "a life of its own";
         umask(0);
         /* Who maps subordinate ids can do so only while it is dumpable. */
         int dumpable = sandbox->config->subordinate_ids.uids.n > 0;
         if (prctl(PR_SET_DUMPABLE, dumpable, 0, 0, 0) < 0 || prctl(PR_SET_NAME, "init", 0, 0, 0) < 0)
                 return -errno;
-        r = die_with_keeper();
+        int r = die_with_keeper();
         if (r < 0)
                 return r;
         *ret_what = "its network";
-        if (unshare(CLONE_NEWNET | CLONE_NEWCGROUP) < 0)
+        if (unshare(CLONE_NEWNET) < 0)
                 return -errno;
         r = raise_loopback();
         if (r < 0)
@@ -145,6 +140,9 @@ static int set_up(const KeptSandbox *sandbox, Rootfs *rootfs, int socket, gid_t 
         if (r < 0)
                 return r;
         if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+                return -errno;
+        *ret_what = "its cgroups"; /* it was moved to them by now */
+        if (unshare(CLONE_NEWCGROUP) < 0)
                 return -errno;
         *ret_what = "its uids";
         r = config->uid_count == 1 ? map_own_ids(config->uid_base, gid) : 0;

@@ -242,9 +242,21 @@ void limit_groups_remove(KeptSandbox *sandbox) {
         sandbox->process_events = fd_close(sandbox->process_events);
 }
 
+int limit_groups_move(const KeptSandbox *sandbox, pid_t init) {
+        char text[16];
+        (void) snprintf(text, sizeof(text), "%d", (int) init);
+        for (int i = 0; i < N_CONTROLLERS; i++) {
+                int procs = sandbox->limits[i].procs;
+                int r = procs < 0 ? 0 : fd_write_all(procs, text, strlen(text));
+                if (r < 0)
+                        return r;
+        }
+        return 0;
+}
+
 int limit_groups_enter(const KeptSandbox *sandbox, const ExecGroup *exec) {
         for (int i = 0; i < N_CONTROLLERS; i++) {
-                int procs = exec && i == CONTROLLER_MEMORY ? exec->memory.procs : sandbox->limits[i].procs;
+                int procs = i == CONTROLLER_MEMORY ? exec->memory.procs : sandbox->limits[i].procs;
                 int r = procs < 0 ? 0 : fd_write_all(procs, "0", 1);
                 if (r < 0)
                         return r;

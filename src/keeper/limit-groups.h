@@ -11,7 +11,7 @@
  * execs: for each there is a group below the sandbox's, so that it is known who ran out of it. In v1 execs of a sandbox
  * that is full share its own.
  *
- * Processes are born into v2 cgroups. Into those of v1 they move themselves, as the first thing they do, through
+ * Execs are born into v2 cgroups. Into those of v1 they move themselves, as the first thing they do, through
  * descriptors that the keeper has opened: so what they may is what the keeper may. */
 
 /* Sets all to none. */
@@ -37,8 +37,11 @@ void limit_groups_let_end(const KeptSandbox *sandbox) __attribute__((nonnull));
 /* Removes them, when no process is left, and closes everything. */
 void limit_groups_remove(KeptSandbox *sandbox) __attribute__((nonnull));
 
-/* Moves the calling process into them, for an exec or, with NULL, as PID 1. */
-int limit_groups_enter(const KeptSandbox *sandbox, const ExecGroup *exec) __attribute__((nonnull(1)));
+/* Moves PID 1 into them. */
+int limit_groups_move(const KeptSandbox *sandbox, pid_t init) __attribute__((nonnull));
+
+/* Moves the calling process into them, for an exec. */
+int limit_groups_enter(const KeptSandbox *sandbox, const ExecGroup *exec) __attribute__((nonnull));
 
 /* Has an exec's group, which is empty, count the most memory anew. Tells whether it can be used for another. */
 bool limit_group_reset_exec(const ExecGroup *exec) __attribute__((nonnull));

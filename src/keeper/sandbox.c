@@ -13,6 +13,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/fsuid.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -168,20 +169,16 @@ static int prepare_keeper(const KeeperConfig *config, HutchError *err) {
         return r < 0 ? error_set(err, r, "INTERNAL", "the keeper cannot give up its rights: %s", strerror(-r)) : 0;
 }
 
-static int start_init(KeptSandbox *sandbox, Rootfs *rootfs, HutchError *err) {
-        _cleanup_close_ int own_cgroup = -1;
-        if (limit_groups_are_v2(sandbox->config)) {
-                int r = cgroup_add(sandbox->cgroup, INIT_NAME, &own_cgroup);
-                if (r < 0)
-                        return fail(sandbox->config, err, r, "its cgroup");
-        }
+/* Clones PID 1, which makes its network at once: that takes as long as all that the keeper does for it meanwhile. */
+static int clone_init(KeptSandbox *sandbox, Rootfs *rootfs, pid_t *ret_pid, HutchError *err) {
         int pair[2];
         if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
                 return fail(sandbox->config, err, -errno, "a socket");
-        _cleanup_close_ int ours = pair[0], its = pair[1];
+        _cleanup_close_ int its = pair[1];
+        sandbox->init_socket = pair[0];
 
         gid_t gid = getegid(); /* in its namespace it cannot know it */
-        pid_t pid = process_clone(NAMESPACES, own_cgroup >= 0 ? own_cgroup : sandbox->cgroup, &sandbox->init_pidfd);
+        pid_t pid = process_clone(NAMESPACES, -1, &sandbox->init_pidfd);
         if (pid == -ENOSPC)
                 return error_set(
                         err, pid, "RUNTIME_UNAVAILABLE",
@@ -190,17 +187,11 @@ static int start_init(KeptSandbox *sandbox, Rootfs *rootfs, HutchError *err) {
         if (pid < 0)
                 return fail(sandbox->config, err, pid, "its namespaces");
         if (pid == 0) {
-                (void) fd_close(ours);
+                (void) fd_close(sandbox->init_socket);
                 init_run(sandbox, rootfs, its, gid);
         }
-        fd_closep(&its);
-        int r = prepare_init(sandbox, rootfs, pid, ours, err);
-        if (r >= 0)
-                r = prepare_keeper(sandbox->config, err);
-        if (r >= 0)
-                r = receive_report(sandbox, ours, err);
-        sandbox->init_socket = TAKE_FD(ours);
-        return r;
+        *ret_pid = pid;
+        return 0;
 }
 
 static int make_cgroups(KeptSandbox *sandbox) {
@@ -213,9 +204,9 @@ static int make_cgroups(KeptSandbox *sandbox) {
         return r < 0 ? r : cgroup_add(sandbox->cgroup_above, BOX_NAME, &sandbox->cgroup);
 }
 
-/* Gives all that the keeper needs from now on to the user who it then becomes. To start processes in a cgroup it must
- * be allowed to move them there from its own one, so that one has to be among what it is given. */
-static int become_keeper(const KeptSandbox *sandbox) {
+/* Gives the keeper's user all that it needs from now on. To start processes in a cgroup the keeper must be allowed to
+ * move them there from its own one, so that one has to be among what it is given. */
+static int delegate(const KeptSandbox *sandbox) {
         const KeeperConfig *config = sandbox->config;
         uid_t id = config->keeper_id;
         int r = limit_groups_delegate(sandbox, id);
@@ -229,33 +220,83 @@ static int become_keeper(const KeptSandbox *sandbox) {
                 if (r >= 0)
                         r = cgroup_write(own >= 0 ? own : sandbox->cgroup_above, "cgroup.procs", "0");
         }
-        if (r >= 0 && lchown(config->state_folder, id, id) < 0)
-                r = -errno;
-        return r < 0 ? r : user_become(id);
+        return r >= 0 && lchown(config->state_folder, id, id) < 0 ? -errno : r;
+}
+
+/* Moves PID 1 to where it belongs. */
+static int move_init(const KeptSandbox *sandbox, pid_t pid) {
+        _cleanup_close_ int own = -1;
+        int r = limit_groups_are_v2(sandbox->config) ? cgroup_add(sandbox->cgroup, INIT_NAME, &own) : 0;
+        if (r >= 0 && sandbox->cgroup >= 0) {
+                char text[16];
+                (void) snprintf(text, sizeof(text), "%d", (int) pid);
+                r = cgroup_write(own >= 0 ? own : sandbox->cgroup, "cgroup.procs", text);
+        }
+        if (r >= 0)
+                r = limit_groups_move(sandbox, pid);
+        /* It has ended, and says why. */
+        return r == -ESRCH ? 0 : r;
+}
+
+static int make_groups(KeptSandbox *sandbox, pid_t init, HutchError *err) {
+        const KeeperConfig *config = sandbox->config;
+        int r = make_cgroups(sandbox);
+        if (r < 0)
+                return fail(config, err, r, "its cgroups");
+        r = limit_groups_make(sandbox);
+        if (r < 0)
+                return fail(config, err, r, "its limits");
+        r = config->keeper_id != 0 ? delegate(sandbox) : 0;
+        if (r < 0)
+                return fail(config, err, r, "its keeper's user");
+        r = move_init(sandbox, init);
+        return r < 0 ? fail(config, err, r, "its PID 1's cgroup") : 0;
+}
+
+/* Has files that the keeper makes be those of @id, and not of who it is. */
+static void make_files_as(uid_t id) {
+        (void) setfsgid(id);
+        (void) setfsuid(id);
+}
+
+/* Makes the cgroups: their files stay root's, so that the keeper cannot change its sandbox's limits. */
+static int make_groups_as_root(KeptSandbox *sandbox, pid_t init, HutchError *err) {
+        uid_t id = sandbox->config->keeper_id;
+        if (id != 0)
+                make_files_as(0);
+        int r = make_groups(sandbox, init, err);
+        if (id != 0)
+                make_files_as(id);
+        return r;
 }
 
 static int build(KeptSandbox *sandbox, HutchError *err) {
+        const KeeperConfig *config = sandbox->config;
         _cleanup_(rootfs_freep) Rootfs *rootfs = NULL;
-        int r = rootfs_new(sandbox->config, &rootfs, err);
+        pid_t init = 0;
+        int r = rootfs_new(config, &rootfs, err);
         if (r < 0)
                 return r;
-        r = make_cgroups(sandbox);
+        /* Who clones PID 1 owns its user namespace. */
+        r = config->keeper_id != 0 ? user_become(config->keeper_id) : 0;
         if (r < 0)
-                return fail(sandbox->config, err, r, "its cgroups");
-        r = limit_groups_make(sandbox);
-        if (r < 0)
-                return fail(sandbox->config, err, r, "its limits");
-        r = sandbox->config->keeper_id != 0 ? become_keeper(sandbox) : 0;
-        if (r < 0)
-                return fail(sandbox->config, err, r, "its keeper's user");
-        r = start_init(sandbox, rootfs, err);
+                return fail(config, err, r, "its keeper's user");
+        r = clone_init(sandbox, rootfs, &init, err);
+        if (r >= 0)
+                r = make_groups_as_root(sandbox, init, err);
+        if (r >= 0)
+                r = prepare_init(sandbox, rootfs, init, sandbox->init_socket, err);
+        if (r >= 0)
+                r = prepare_keeper(config, err);
+        if (r >= 0)
+                r = receive_report(sandbox, sandbox->init_socket, err);
         if (r < 0)
                 return r;
         r = rootfs_open_layers(rootfs, &sandbox->kept, &sandbox->image);
         if (r < 0)
-                return fail(sandbox->config, err, r, "its layers");
+                return fail(config, err, r, "its layers");
         r = move_children(sandbox);
-        return r < 0 ? fail(sandbox->config, err, r, "entering its pid namespace") : 0;
+        return r < 0 ? fail(config, err, r, "entering its pid namespace") : 0;
 }
 
 int sandbox_build(const KeeperConfig *config, KeptSandbox **ret_sandbox, HutchError *err) {

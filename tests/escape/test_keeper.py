@@ -45,5 +45,7 @@ def test_keepers_of_two_sandboxes_are_two_users(daemon, sandbox):
 
 @ONLY_ROOTS
 def test_a_keeper_shares_no_cgroup_with_what_it_limits(daemon, sandbox):
-    own = Path(f"/proc/{daemon.keeper(sandbox)}/cgroup").read_text("utf-8").splitlines()[-1]
-    assert own.endswith(f"/{sandbox}/keeper")
+    keeper = daemon.keeper(sandbox)
+    own = Path(f"/proc/{keeper}/cgroup").read_text("utf-8").splitlines()[-1]
+    assert own.removesuffix("/keeper").endswith(f"/{sandbox}")
+    assert daemon.processes(sandbox) and keeper not in daemon.processes(sandbox)
