@@ -55,10 +55,11 @@ static int write_spec(Store *store, const ExecRecord *record, HutchError *err) {
 
 int store_put_exec(Store *store, const ExecRecord *record, HutchError *err) {
         int r = write_row(store, STATEMENT_EXEC_UPDATE, record, err);
+        bool is_new = r == 0;
 
-        if (r == 0)
+        if (is_new)
                 r = write_row(store, STATEMENT_EXEC_INSERT, record, err);
-        if (r >= 0)
+        if (r >= 0 && (is_new || record->spec->input_len > 0))
                 r = write_spec(store, record, err);
 
         return r < 0 ? r : 0;

@@ -54,6 +54,15 @@ static int write_row(Store *store, Statement statement, const SandboxRecord *rec
         return query_write(&query, err);
 }
 
+static int write_state(Store *store, const SandboxRecord *record, HutchError *err) {
+        _cleanup_(query_end) Query query = query_start(store, STATEMENT_SANDBOX_STATE_UPDATE);
+
+        query_bind_ordinal(&query, record->serial);
+        query_bind_text(&query, sandbox_state_name(record->state));
+        query_bind_ordinal(&query, record->state_time);
+        return query_write(&query, err);
+}
+
 static int write_spec(Store *store, const SandboxRecord *record, HutchError *err) {
         const SandboxSpec *spec = record->spec;
         _cleanup_free_ char *labels = labels_format(spec->labels, spec->n_labels);
@@ -76,7 +85,9 @@ static int use_id(Store *store, const char *id, HutchError *err) {
 int store_put_sandbox(Store *store, const SandboxRecord *record, HutchError *err) {
         int r = write_row(store, STATEMENT_SANDBOX_UPDATE, record, err);
 
-        if (r == 0) {
+        if (r > 0) {
+                r = write_state(store, record, err);
+        } else if (r == 0) {
                 r = use_id(store, record->id, err);
                 if (r >= 0)
                         r = write_row(store, STATEMENT_SANDBOX_INSERT, record, err);

@@ -86,7 +86,7 @@ const char *const schema_scripts[] = {
         " input BLOB,"
         " PRIMARY KEY (sandbox_serial, serial),"
         " FOREIGN KEY (sandbox_serial, serial) REFERENCES execs DEFERRABLE INITIALLY DEFERRED"
-        ") STRICT;"
+        ") STRICT, WITHOUT ROWID;"
 
         "CREATE TABLE events ("
         " cursor INTEGER NOT NULL PRIMARY KEY,"

@@ -38,10 +38,13 @@ const char *const statement_sql[STATEMENTS_N] = {
 
         /* The same parameters as the one below, some without use. */
         [STATEMENT_SANDBOX_UPDATE] =
-                "UPDATE sandboxes SET state = ?5, state_reason = ?6, state_message = ?7, state_time = ?8,"
-                " sequence = ?9, pause_wanted = ?10, uid_slot = ?11, stop_grace = ?12, expired = ?13, idle_since = ?14,"
+                "UPDATE sandboxes SET state_reason = ?6, state_message = ?7, sequence = ?9, pause_wanted = ?10, "
+                "uid_slot = ?11, stop_grace = ?12, expired = ?13, idle_since = ?14,"
                 " lifetime_left = ?15, lifetime_as_of = ?16, next_exec_serial = ?17, output_kept = ?18"
                 " WHERE serial = ?1 AND id = ?2",
+        /* What indices are made of: it is not written, nor are they, when it has not changed. */
+        [STATEMENT_SANDBOX_STATE_UPDATE] = "UPDATE sandboxes SET state = ?2, state_time = ?3"
+                                           " WHERE serial = ?1 AND (state <> ?2 OR state_time <> ?3)",
         [STATEMENT_SANDBOX_INSERT] =
                 "INSERT INTO sandboxes (serial, id, owner, create_time, state, state_reason, state_message, state_time,"
                 " sequence, pause_wanted, uid_slot, stop_grace, expired, idle_since, lifetime_left, lifetime_as_of,"
