@@ -528,18 +528,21 @@ static void on_expect_answered(void *user, const ProtobufCMessage *reply, const 
         (void) err; /* keepers of the release before do not know of it */
 }
 
-/* The keeper does not need to be told while others run, and after the second it expects the next one by itself. */
+/* The keeper does not need to be told while others run, and after the second it expects the next one by itself. One that
+ * still builds the sandbox reads this when it is done. */
 void execs_expect(RuntimeSandbox *base, const char *user) {
         NativeSandbox *sandbox = (NativeSandbox *) base;
         Hutch__Keeper__V1__ExpectExecRequest request = HUTCH__KEEPER__V1__EXPECT_EXEC_REQUEST__INIT;
+        bool is_starting = sandbox->phase == PHASE_CONNECTING && sandbox->spawned && sandbox->client;
 
-        if (sandbox->execs || !sandbox_is_connected(sandbox) ||
+        if (sandbox->execs || !(is_starting || sandbox_is_connected(sandbox)) ||
             uv_now(sandbox->runtime->loop) < sandbox->expecting_until)
                 return;
 
         request.user = (char *) user;
         keeper_client_call(sandbox->client, "ExpectExec", &request.base,
-                           &hutch__keeper__v1__expect_exec_response__descriptor, 0, on_expect_answered, sandbox);
+                           &hutch__keeper__v1__expect_exec_response__descriptor,
+                           is_starting ? sandbox->runtime->start_timeout : 0, on_expect_answered, sandbox);
         sandbox->expecting_until = uv_now(sandbox->runtime->loop) + EXPECTING_MS;
 }
 
