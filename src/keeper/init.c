@@ -128,6 +128,15 @@ static int set_up_first(const KeptSandbox *sandbox, int fds[static N_NAMESPACES]
         return open_namespaces(fds);
 }
 
+/* Waits until the keeper has moved this process to its cgroups, the first of which becomes the root of what it sees. */
+static int wait_for_cgroups(int socket) {
+        char byte;
+        int r = fds_receive(socket, &byte, 1, NULL, 0);
+        if (r < 0)
+                return r;
+        return unshare(CLONE_NEWCGROUP) < 0 ? -errno : 0;
+}
+
 /* Makes the sandbox. @gid is the keeper's. @ret_what: what it is at, in case of failure. */
 static int set_up(const KeptSandbox *sandbox, Rootfs *rootfs, int socket, gid_t gid, int fds[static N_FDS],
                   const char **ret_what) {
@@ -140,9 +149,6 @@ static int set_up(const KeptSandbox *sandbox, Rootfs *rootfs, int socket, gid_t 
         if (r < 0)
                 return r;
         if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
-                return -errno;
-        *ret_what = "its cgroups"; /* it was moved to them by now */
-        if (unshare(CLONE_NEWCGROUP) < 0)
                 return -errno;
         *ret_what = "its uids";
         r = config->uid_count == 1 ? map_own_ids(config->uid_base, gid) : 0;
@@ -162,6 +168,10 @@ static int set_up(const KeptSandbox *sandbox, Rootfs *rootfs, int socket, gid_t 
                 return r;
         *ret_what = "its message queues";
         r = rootfs_open_message_queues(&fds[N_NAMESPACES + 2]);
+        if (r < 0)
+                return r;
+        *ret_what = "its cgroups";
+        r = wait_for_cgroups(socket);
         if (r < 0)
                 return r;
         *ret_what = "its privileges";

@@ -29,10 +29,10 @@
  *
  *         keeper                          PID 1, in its own namespaces
  *         rootfs_new()
- *         … clones PID 1, makes its cgroups, maps its uids
+ *         … clones PID 1, maps its uids
  *         rootfs_make()
  *         rootfs_hand_over()      →       rootfs_receive()        without root: while it still owns the state folder
- *                                         … becomes the sandbox's root user
+ *         … makes its cgroups             … becomes the sandbox's root user
  *                                         rootfs_enter() */
 
 typedef struct Rootfs Rootfs;

@@ -13,7 +13,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/fsuid.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -253,21 +252,27 @@ static int make_groups(KeptSandbox *sandbox, pid_t init, HutchError *err) {
         return r < 0 ? fail(config, err, r, "its PID 1's cgroup") : 0;
 }
 
-/* Has files that the keeper makes be those of @id, and not of who it is. */
-static void make_files_as(uid_t id) {
-        (void) setfsgid(id);
-        (void) setfsuid(id);
+/* Acts as root, or as itself again: it has all capabilities still. */
+static int act_as(uid_t id) {
+        return setresgid((gid_t) -1, id, (gid_t) -1) < 0 || setresuid((uid_t) -1, id, (uid_t) -1) < 0 ? -errno : 0;
 }
 
-/* Makes the cgroups: their files stay root's, so that the keeper cannot change its sandbox's limits. */
-static int make_groups_as_root(KeptSandbox *sandbox, pid_t init, HutchError *err) {
-        uid_t id = sandbox->config->keeper_id;
-        if (id != 0)
-                make_files_as(0);
-        int r = make_groups(sandbox, init, err);
-        if (id != 0)
-                make_files_as(id);
-        return r;
+/* Makes the cgroups as root: most of their files stay root's, so that the keeper cannot change its sandbox's limits. Then
+ * tells PID 1, which has mounted meanwhile. */
+static int finish_init(KeptSandbox *sandbox, pid_t init, HutchError *err) {
+        const KeeperConfig *config = sandbox->config;
+        int r = config->keeper_id != 0 ? act_as(0) : 0;
+        if (r < 0)
+                return fail(config, err, r, "its keeper's user");
+        r = make_groups(sandbox, init, err);
+        if (r < 0)
+                return r;
+        r = config->keeper_id != 0 ? act_as(config->keeper_id) : 0;
+        if (r < 0)
+                return fail(config, err, r, "its keeper's user");
+        r = fds_send(sandbox->init_socket, "", 1, NULL, 0);
+        /* It has ended, and says why. */
+        return r < 0 && r != -EPIPE ? fail(config, err, r, "its PID 1") : 0;
 }
 
 static int build(KeptSandbox *sandbox, HutchError *err) {
@@ -283,9 +288,9 @@ static int build(KeptSandbox *sandbox, HutchError *err) {
                 return fail(config, err, r, "its keeper's user");
         r = clone_init(sandbox, rootfs, &init, err);
         if (r >= 0)
-                r = make_groups_as_root(sandbox, init, err);
-        if (r >= 0)
                 r = prepare_init(sandbox, rootfs, init, sandbox->init_socket, err);
+        if (r >= 0)
+                r = finish_init(sandbox, init, err);
         if (r >= 0)
                 r = prepare_keeper(config, err);
         if (r >= 0)
