@@ -76,9 +76,9 @@ static void ask(const ProtobufCMessageDescriptor *type, KeeperReply done, void *
                 fuzz.asked[fuzz.n_asked++] = (Asked){ type, done, user };
 }
 
-int keeper_client_new(ChannelHub *hub, int socket_path, uint64_t answer_timeout, const KeeperClientEvents *events,
-                      void *user, KeeperClient **ret_client, HutchError *err) {
-        (void) hub, (void) socket_path, (void) answer_timeout, (void) err;
+int keeper_client_new(ChannelHub *hub, int socket_path, uint64_t answer_timeout, uint64_t extra_time,
+                      const KeeperClientEvents *events, void *user, KeeperClient **ret_client, HutchError *err) {
+        (void) hub, (void) socket_path, (void) answer_timeout, (void) extra_time, (void) err;
         assert(!fuzz.client);
         *ret_client = fuzz.client = new0(KeeperClient, 1);
         fuzz.client_events = events;
