@@ -60,7 +60,8 @@ int fds_receive(int socket, void *ret_bytes, size_t len, int *ret_fds, size_t n_
         int fds[PASSED_FDS_MAX];
         size_t n_came = unpack_fds(&message, fds);
         if ((size_t) n == len && !(message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) && n_came <= n_fds) {
-                memcpy(ret_fds, fds, sizeof(int) * n_came);
+                if (n_came > 0)
+                        memcpy(ret_fds, fds, sizeof(int) * n_came);
                 return (int) n_came;
         }
         for (size_t i = 0; i < n_came; i++)
