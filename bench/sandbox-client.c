@@ -5,6 +5,7 @@
  *
  *         sandbox-client SOCKET cold COUNT      creates a sandbox, runs a command in it, deletes it: microseconds from
  *                                               the request to the command's result, each
+ *         sandbox-client SOCKET once COUNT      the same in one call, which deletes the sandbox itself
  *         sandbox-client SOCKET exec COUNT      runs commands in one sandbox: microseconds, each
  *         sandbox-client SOCKET create COUNT    creates sandboxes; ends when all are READY
  *         sandbox-client SOCKET run COUNT       as cold, without waiting for what is deleted to be gone
@@ -24,6 +25,7 @@
 #include "base/strings.h"
 #include "contract/hutch/v1/exec.pb-c.h"
 #include "contract/hutch/v1/sandbox.pb-c.h"
+#include "contract/hutch/v1/sandbox_exec.pb-c.h"
 #include "rpc/blocking.h"
 #include "rpc/protobuf.h"
 
@@ -32,6 +34,7 @@
 #define PAGE_SIZE 1000
 #define SANDBOXES "/hutch.v1.AgentSandboxService/"
 #define EXECS "/hutch.v1.ExecService/"
+#define ONE_SHOTS "/hutch.v1.SandboxExecService/"
 
 static void pause_a_little(void) {
         (void) nanosleep(&(struct timespec){ .tv_nsec = NSEC_PER_MSEC }, NULL);
@@ -269,6 +272,72 @@ static int run_one(Blocking *daemon, const char *label, bool prints, HutchError 
         return delete_sandbox(daemon, id, err);
 }
 
+/* Reads the steps of a one-shot up to its end, which must be a good one. */
+static int read_steps(BlockingCall *steps, HutchError *err) {
+        for (;;) {
+                _cleanup_(protobuf_freep) ProtobufCMessage *reply = NULL;
+                const Hutch__V1__ExecResponse *step;
+                BlockingMessage message = {};
+                int r = blocking_call_read(steps, &message, err);
+
+                if (r == 0)
+                        return error_set(err, -EPROTO, "INTERNAL", "the call ended without an exit");
+                if (r > 0)
+                        reply = unpack(&hutch__v1__exec_response__descriptor, &message, err);
+                if (!reply)
+                        return -err->error;
+
+                step = (const Hutch__V1__ExecResponse *) reply;
+                if (step->item_case == HUTCH__V1__EXEC_RESPONSE__ITEM_EXIT)
+                        return step->exit->exit_code == 0 ? 0
+                                                          : error_set(err, -ECHILD, "INTERNAL", "the command failed");
+        }
+}
+
+/* Runs a command in a sandbox of its own, in one call. */
+static int run_once(Blocking *daemon, const char *label, HutchError *err) {
+        Hutch__V1__ExecRequest request = HUTCH__V1__EXEC_REQUEST__INIT;
+        Hutch__V1__ExecRequest__LabelsEntry entry = HUTCH__V1__EXEC_REQUEST__LABELS_ENTRY__INIT, *labels = &entry;
+        _cleanup_(blocking_call_freep) BlockingCall *steps = NULL;
+        _cleanup_free_ uint8_t *bytes = NULL;
+        char *argv[] = { (char *) "/bin/true" };
+        uint64_t started = clock_monotonic_ns();
+        size_t len;
+        int r;
+
+        entry.key = (char *) "client";
+        entry.value = (char *) label;
+        request.n_labels = 1;
+        request.labels = &labels;
+        request.n_argv = 1;
+        request.argv = argv;
+        r = protobuf_pack(&request.base, &bytes, &len);
+        if (r == 0)
+                r = blocking_call_new(
+                        daemon, &(ChannelRequest){ .path = ONE_SHOTS "Exec", .deadline = uv_hrtime() + CALL_TIMEOUT },
+                        &steps);
+        if (r == 0)
+                r = blocking_call_send(steps, bytes, len);
+        if (r < 0)
+                return error_set(err, r, "HOST_EXHAUSTED", "cannot call: %s", strerror(-r));
+
+        blocking_call_end(steps);
+        r = read_steps(steps, err);
+        print_time_since(started);
+        return r;
+}
+
+static int measure_once(Blocking *daemon, const char *label, unsigned long count, HutchError *err) {
+        int r = 0;
+
+        for (unsigned long i = 0; r >= 0 && i < count; i++) {
+                r = run_once(daemon, label, err);
+                if (r >= 0)
+                        r = wait_until_gone(daemon, err);
+        }
+        return r;
+}
+
 static int measure_cold(Blocking *daemon, const char *label, unsigned long count, HutchError *err) {
         int r = 0;
 
@@ -347,11 +416,8 @@ static const struct {
         const char *name;
         int (*run)(Blocking *daemon, const char *label, unsigned long count, HutchError *err);
 } modes[] = {
-        { "cold", measure_cold },
-        { "exec", measure_exec },
-        { "create", create_many },
-        { "run", run_many },
-        { "attached", wait_until_attached },
+        { "cold", measure_cold },  { "once", measure_once }, { "exec", measure_exec },
+        { "create", create_many }, { "run", run_many },      { "attached", wait_until_attached },
         { "delete", delete_all },
 };
 
@@ -368,7 +434,8 @@ int main(int argc, char *argv[]) {
         while (argc > 2 && mode < N_MODES && !str_equal(argv[2], modes[mode].name))
                 mode++;
         if (argc < 3 || mode == N_MODES) {
-                (void) fprintf(stderr, "usage: sandbox-client SOCKET cold|exec|create|run|attached|delete [COUNT]\n");
+                (void) fprintf(stderr,
+                               "usage: sandbox-client SOCKET cold|once|exec|create|run|attached|delete [COUNT]\n");
                 return 2;
         }
 
