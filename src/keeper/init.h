@@ -18,6 +18,6 @@ typedef struct InitReport {
 } InitReport;
 
 /* The life of PID 1, in a process that was cloned into its namespaces by a keeper of the group @gid, but for those of
- * the network and of cgroups. Over @socket @rootfs is handed over when its uids are mapped, and a byte comes when it was
- * moved to its cgroups. Ends when the other end of @socket is closed, as it is with the keeper's end. */
+ * the network and of cgroups. Over @socket @rootfs is handed over when its uids are mapped, and a byte comes when it is
+ * in its cgroups. Ends when the other end of @socket is closed, as it is with the keeper's end. */
 _Noreturn void init_run(const KeptSandbox *sandbox, Rootfs *rootfs, int socket, gid_t gid) __attribute__((nonnull));

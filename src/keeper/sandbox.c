@@ -257,8 +257,8 @@ static int act_as(uid_t id) {
         return setresgid((gid_t) -1, id, (gid_t) -1) < 0 || setresuid((uid_t) -1, id, (uid_t) -1) < 0 ? -errno : 0;
 }
 
-/* Makes the cgroups as root: most of their files stay root's, so that the keeper cannot change its sandbox's limits. Then
- * tells PID 1, which has mounted meanwhile. */
+/* Makes the cgroups as root: most of their files stay root's, so that the keeper cannot change its sandbox's limits.
+ * Then tells PID 1, which has mounted meanwhile. */
 static int finish_init(KeptSandbox *sandbox, pid_t init, HutchError *err) {
         const KeeperConfig *config = sandbox->config;
         int r = config->keeper_id != 0 ? act_as(0) : 0;

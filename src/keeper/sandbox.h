@@ -32,9 +32,9 @@ typedef struct ExecGroup ExecGroup;
 /* ---- The sandbox ---- */
 
 /* Builds the sandbox and starts its PID 1; makes the root in state_folder/fs when there is none yet. If the keeper has
- * an uid of its own, it becomes that on the way, with all capabilities; it is sealed (privileges.h), and has its list of
- * system calls. Blocks for about a millisecond, and never longer than config->start_timeout. On failure nothing is left
- * of it, but for the root. @config must stay as long as the sandbox. */
+ * an uid of its own, it becomes that on the way, with all capabilities; it is sealed (privileges.h) and has its list
+ * of system calls. Blocks for about a millisecond, and never longer than config->start_timeout. On failure nothing is
+ * left of it, but for the root. @config must stay as long as the sandbox. */
 int sandbox_build(const KeeperConfig *config, KeptSandbox **ret_sandbox, HutchError *err)
         __attribute__((nonnull(1, 2)));
 

@@ -276,8 +276,8 @@ static const char pragmas[] = "PRAGMA journal_mode = WAL;"
                               "PRAGMA journal_size_limit = " WAL_KEPT_MAX;
 
 /* Has the write-ahead log be as long as it gets: a commit that has it grow waits for the disk twice, once for the bytes
- * and once for the inode. SQLite takes zeros for the end of what was logged. Where the disk has no room for them nothing
- * is changed. */
+ * and once for the inode. SQLite takes zeros for the end of what was logged. Where the disk has no room for them
+ * nothing is changed. */
 static void make_room_in_log(const char *path) {
         static const uint8_t zeros[65536];
         _cleanup_(string_builder_clear) StringBuilder wal = {};

@@ -431,5 +431,5 @@ def test_the_cgroup_of_an_exec_goes_with_it(daemon, sandbox):
     for _ in range(10):
         daemon.run(sandbox, "true")
     cgroup = daemon.cgroup(sandbox) / "box"
-    wait_until(lambda: len([path for path in cgroup.iterdir() if path.is_dir()]) == 1)
+    wait_until(lambda: not list(cgroup.glob("exec-*")))
     assert len(processes_of(cgroup)) == 1

@@ -528,8 +528,8 @@ static void on_expect_answered(void *user, const ProtobufCMessage *reply, const 
         (void) err; /* keepers of the release before do not know of it */
 }
 
-/* The keeper does not need to be told while others run, and after the second it expects the next one by itself. One that
- * still builds the sandbox reads this when it is done. */
+/* The keeper does not need to be told while others run, and after the second it expects the next one by itself. One
+ * that still builds the sandbox reads this when it is done. */
 void execs_expect(RuntimeSandbox *base, const char *user) {
         NativeSandbox *sandbox = (NativeSandbox *) base;
         Hutch__Keeper__V1__ExpectExecRequest request = HUTCH__KEEPER__V1__EXPECT_EXEC_REQUEST__INIT;
