@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "keeper/privileges.h"
 
 /* What the headers of some hosts do not have yet. */
 #ifndef LANDLOCK_ACCESS_FS_REFER
@@ -32,13 +33,6 @@
 
 #define READ (LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR)
 #define WRITE (READ | LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_TRUNCATE)
-
-/* Sanitizers read /proc and write reports when that could not be done any more. */
-#ifdef __has_feature
-#define IS_SANITIZED __has_feature(address_sanitizer)
-#else
-#define IS_SANITIZED 0
-#endif
 
 typedef struct Attributes {
         uint64_t files;

@@ -67,9 +67,8 @@ static int limit_cpu(const LimitGroup *group, const KeeperConfig *config) {
                 (void) snprintf(text, sizeof(text), "%" PRIu64 " %d", quota, CPU_PERIOD_USEC);
                 r = cgroup_write(group->folder, "cpu.max", text);
         } else if (quota > 0) {
-                r = set_number(group, "cpu.cfs_period_us", CPU_PERIOD_USEC);
-                if (r >= 0)
-                        r = set_number(group, "cpu.cfs_quota_us", quota);
+                /* The period is that of all new groups. */
+                r = set_number(group, "cpu.cfs_quota_us", quota);
         }
         if (r < 0 || config->cpu_weight == 0 || group->is_v2)
                 return r;

@@ -9,6 +9,13 @@
 
 /* Giving up what a process may do. Irrevocable. */
 
+/* Sanitizers read /proc, write reports and take memory when that could not be done any more. */
+#ifdef __has_feature
+#define IS_SANITIZED __has_feature(address_sanitizer)
+#else
+#define IS_SANITIZED 0
+#endif
+
 /* Leaves the session's keyring for a new one, which whoever is started later has too, and nobody else. */
 int keyring_leave(void);
 
