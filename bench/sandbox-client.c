@@ -318,7 +318,7 @@ static int run_once(Blocking *daemon, const char *label, HutchError *err) {
                         &steps);
         if (r == 0)
                 r = blocking_call_send(steps, bytes, len);
-        if (r < 0)
+        if (r != 0)
                 return error_set(err, r, "HOST_EXHAUSTED", "cannot call: %s", strerror(-r));
 
         blocking_call_end(steps);

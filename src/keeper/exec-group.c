@@ -62,18 +62,22 @@ static bool exec_group_reset(ExecGroup *group) {
         return true;
 }
 
+int sandbox_prepare_group(KeptSandbox *sandbox, ExecGroup **ret_group, HutchError *err) {
+        char name[32];
+        /* No exec has such an id. */
+        (void) snprintf(name, sizeof(name), ".%" PRIu64, ++sandbox->n_prepared);
+        return exec_group_new(sandbox, name, ret_group, err);
+}
+
 int sandbox_prepare(KeptSandbox *sandbox, const char *user, ExecGroup *used, HutchError *err) {
         _cleanup_(exec_group_freep) ExecGroup *group = used;
         if (sandbox->prepared)
                 return error_set(err, -EBUSY, "INTERNAL", "a process waits already");
         if (sandbox->cgroup < 0)
                 return error_set(err, -EOPNOTSUPP, "FEATURE_UNSUPPORTED", "nobody knows what runs in the sandbox");
-        if (group && !exec_group_reset(group))
+        if (group && group->main_pid != 0 && !exec_group_reset(group))
                 group = exec_group_free(group);
-        char name[32];
-        /* No exec has such an id. */
-        (void) snprintf(name, sizeof(name), ".%" PRIu64, ++sandbox->n_prepared);
-        int r = group ? 0 : exec_group_new(sandbox, name, &group, err);
+        int r = group ? 0 : sandbox_prepare_group(sandbox, &group, err);
         if (r < 0 || !group)
                 return r;
         if (group->shares_memory)

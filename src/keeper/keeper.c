@@ -37,6 +37,7 @@ struct LeftOver {
         LeftOver *next, **at; /* in the list, and what points to it there */
 };
 
+static void keeper_end_build(Keeper *keeper);
 static void keeper_end_if_empty(Keeper *keeper);
 static void keeper_tell_process_hits(Keeper *keeper);
 static void keeper_watch_disk(Keeper *keeper);
@@ -304,6 +305,7 @@ static void keeper_end(Keeper *keeper) {
                 next = left_over->next;
                 left_over_free(left_over);
         }
+        keeper_end_build(keeper);
         keeper->owner.sandbox = keeper->sandbox = sandbox_destroy(keeper->sandbox);
         log_info("sandbox gone", LOG_STR("sandbox", keeper->config->sandbox_id));
         keeper->events->gone(keeper->events->user);
@@ -444,27 +446,28 @@ static int keeper_drop_rights(const Keeper *keeper) {
         return r < 0 || !keeper->sandbox ? r : sandbox_confine(keeper->sandbox, keeper->owner.output_folder);
 }
 
-void keeper_build(Keeper *keeper) {
-        _cleanup_(error_clear) HutchError err = {};
-        bool is_new = faccessat(keeper->owner.output_folder, "fs", F_OK, AT_SYMLINK_NOFOLLOW) < 0;
-        int dropped, r = sandbox_build(keeper->config, &keeper->sandbox, &err);
+/* Lets go of everything that only a sandbox that is being built needs. */
+static void keeper_end_build(Keeper *keeper) {
+        keeper->build_watch = watch_free(keeper->build_watch);
+        keeper->build_alarm = alarm_free(keeper->build_alarm);
+        keeper->expected_group = exec_group_free(keeper->expected_group);
+        free(TAKE_PTR(keeper->expected_user));
+        keeper->building = sandbox_destroy(keeper->building);
+}
 
-        if (r >= 0)
-                keeper_make_disk_watch(keeper, is_new);
-        dropped = keeper_drop_rights(keeper);
-        if (r >= 0 && dropped < 0) {
-                r = reason_set(&err, dropped, REASON_INTERNAL, "the keeper cannot give up its rights: %s",
-                               strerror(-dropped));
-                keeper->disk = disk_watch_free(keeper->disk);
-                keeper->sandbox = sandbox_destroy(keeper->sandbox);
-        }
-        if (r < 0) {
-                log_error("cannot build the sandbox", LOG_STR("sandbox", keeper->config->sandbox_id),
-                          LOG_STR("reason", err.reason), LOG_STR("error", error_message(&err)));
-                failure_set(&keeper->failure, &err);
-                keeper_set_state(keeper, KEEPER_FAILED);
-                return;
-        }
+static void keeper_fail_build(Keeper *keeper, const HutchError *err) {
+        keeper_end_build(keeper);
+        (void) keeper_drop_rights(keeper);
+        log_error("cannot build the sandbox", LOG_STR("sandbox", keeper->config->sandbox_id),
+                  LOG_STR("reason", err->reason), LOG_STR("error", error_message(err)));
+        failure_set(&keeper->failure, err);
+        keeper_set_state(keeper, KEEPER_FAILED);
+}
+
+/* The sandbox stands, and has become the keeper's. */
+static void keeper_begin_running(Keeper *keeper) {
+        _cleanup_free_ char *expected_user = TAKE_PTR(keeper->expected_user);
+        ExecGroup *expected_group = TAKE_PTR(keeper->expected_group);
 
         keeper->owner.sandbox = keeper->sandbox;
         keeper->init_watch =
@@ -473,8 +476,58 @@ void keeper_build(Keeper *keeper) {
                 keeper->process_watch = watch_new(keeper->loop, sandbox_process_limit_fd(keeper->sandbox),
                                                   UV_PRIORITIZED, on_process_limit, keeper);
         keeper->process_hits = sandbox_process_limit_hits(keeper->sandbox);
-        log_info("sandbox runs", LOG_STR("sandbox", keeper->config->sandbox_id));
         keeper_set_state(keeper, KEEPER_RUNNING);
+        if (expected_user)
+                keeper_prepare(keeper, expected_user, expected_group);
+        log_info("sandbox runs", LOG_STR("sandbox", keeper->config->sandbox_id));
+}
+
+static void on_report(void *user) {
+        _cleanup_(error_clear) HutchError err = {};
+        Keeper *keeper = user;
+        int r = sandbox_finish(keeper->building, &err);
+
+        if (r < 0) {
+                keeper_fail_build(keeper, &err);
+                return;
+        }
+        keeper->sandbox = TAKE_PTR(keeper->building);
+        keeper_make_disk_watch(keeper, keeper->files_are_new);
+        r = keeper_drop_rights(keeper);
+        if (r < 0) {
+                (void) reason_set(&err, r, REASON_INTERNAL, "the keeper cannot give up its rights: %s", strerror(-r));
+                keeper->disk = disk_watch_free(keeper->disk);
+                keeper->building = TAKE_PTR(keeper->sandbox);
+                keeper_fail_build(keeper, &err);
+                return;
+        }
+        keeper->build_watch = watch_free(keeper->build_watch);
+        keeper->build_alarm = alarm_free(keeper->build_alarm);
+        keeper_begin_running(keeper);
+}
+
+static void on_build_alarm(void *user) {
+        _cleanup_(error_clear) HutchError err = {};
+        Keeper *keeper = user;
+
+        (void) reason_set(&err, -ETIMEDOUT, REASON_DEADLINE_EXCEEDED, "the sandbox did not start in time");
+        keeper_fail_build(keeper, &err);
+}
+
+void keeper_build(Keeper *keeper) {
+        _cleanup_(error_clear) HutchError err = {};
+        int r;
+
+        keeper->files_are_new = faccessat(keeper->owner.output_folder, "fs", F_OK, AT_SYMLINK_NOFOLLOW) < 0;
+        r = sandbox_begin(keeper->config, &keeper->building, &err);
+        if (r < 0) {
+                keeper_fail_build(keeper, &err);
+                return;
+        }
+        keeper->build_watch =
+                watch_new(keeper->loop, sandbox_report_fd(keeper->building), UV_READABLE, on_report, keeper);
+        keeper->build_alarm = alarm_new(keeper->loop, on_build_alarm, keeper);
+        alarm_set(keeper->build_alarm, keeper->config->start_timeout);
 }
 
 /* ---- What others ask ---- */
@@ -524,6 +577,11 @@ int keeper_start_exec(Keeper *keeper, const ExecPlan *plan, KeptExec **ret_exec,
 }
 
 void keeper_expect_exec(Keeper *keeper, const char *user) {
+        if (keeper->building && !keeper->expected_user) {
+                keeper->expected_user = xstrdup(user);
+                (void) sandbox_prepare_group(keeper->building, &keeper->expected_group, NULL);
+                return;
+        }
         keeper_prepare(keeper, user, keeper_take_empty(keeper));
 }
 

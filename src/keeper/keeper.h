@@ -57,6 +57,13 @@ typedef struct Keeper {
         KeptSandbox *sandbox;
         struct Watch *init_watch;
 
+        KeptSandbox *building; /* it is STARTING */
+        bool files_are_new;
+        struct Watch *build_watch;
+        struct Alarm *build_alarm;
+        char *expected_user; /* of an exec that is expected then; or NULL */
+        ExecGroup *expected_group;
+
         ExecOwner owner;
         KeptExec *first, *last; /* the one that changed last is the last */
         size_t n_execs;
@@ -85,7 +92,7 @@ typedef struct Keeper {
 int keeper_init(Keeper *keeper, uv_loop_t *loop, const KeeperConfig *config, const KeeperEvents *events,
                 HutchError *err) __attribute__((nonnull(1, 2, 3, 4)));
 
-/* Builds it: RUNNING or FAILED. Blocks for as long as that takes. */
+/* Begins to build it: it becomes RUNNING or FAILED, at once or later. Blocks for about a millisecond. */
 void keeper_build(Keeper *keeper) __attribute__((nonnull));
 
 /* NULL: there is none of that id. */

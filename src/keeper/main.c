@@ -47,8 +47,16 @@ typedef struct Program {
         Interceptor interceptor;
 } Program;
 
+static void on_failed_alarm(void *user);
+
 static void on_changed(void *user) {
-        service_keeper_changed(((Program *) user)->service);
+        Program *program = user;
+
+        service_keeper_changed(program->service);
+        if (program->keeper.state == KEEPER_FAILED && !program->keeper.sandbox && !program->failed_alarm) {
+                program->failed_alarm = alarm_new(&program->loop, on_failed_alarm, program);
+                alarm_set(program->failed_alarm, NSEC_PER_SEC);
+        }
 }
 
 static void on_limit_hit(const char *limit, uint64_t count, const char *exec_id, void *user) {
@@ -148,10 +156,6 @@ static int program_run(Program *program, HutchError *err) {
 
         keeper_build(&program->keeper);
         keeper_config_close_sources(config);
-        if (program->keeper.state == KEEPER_FAILED) {
-                program->failed_alarm = alarm_new(&program->loop, on_failed_alarm, program);
-                alarm_set(program->failed_alarm, NSEC_PER_SEC);
-        }
         (void) uv_run(&program->loop, UV_RUN_DEFAULT);
         return 0;
 }

@@ -104,22 +104,11 @@ static int map_ids(const KeeperConfig *config, pid_t pid, HutchError *err) {
         return r < 0 ? fail(config, err, r, "its uids") : 0;
 }
 
-/* Waits for what PID 1 has to say. */
-static int receive_report(KeptSandbox *sandbox, int socket, HutchError *err) {
-        struct pollfd poll_fd = { .fd = socket, .events = POLLIN };
-        uint64_t timeout_ms = sandbox->config->start_timeout / NSEC_PER_MSEC + 1;
-        int n;
-        do
-                n = poll(&poll_fd, 1, (int) timeout_ms);
-        while (n < 0 && errno == EINTR);
-        if (n < 0)
-                return fail(sandbox->config, err, -errno, "waiting for its PID 1");
-        if (n == 0)
-                return error_set(err, -ETIMEDOUT, "DEADLINE_EXCEEDED", "the sandbox did not start in time");
-
+/* Takes what PID 1 has to say. */
+static int receive_report(KeptSandbox *sandbox, HutchError *err) {
         InitReport report = {};
         int fds[N_FDS];
-        int r = fds_receive(socket, &report, sizeof(report), fds, N_FDS);
+        int r = fds_receive(sandbox->init_socket, &report, sizeof(report), fds, N_FDS);
         if (r < 0)
                 return fail(sandbox->config, err, r, "its PID 1 ended at once");
         if (report.reason[0] != '\0')
@@ -138,9 +127,6 @@ static int receive_report(KeptSandbox *sandbox, int socket, HutchError *err) {
 /* From now on the keeper's children are born in the sandbox: one clone is enough for an exec. Without root it is not
  * allowed, and takes two. */
 static int move_children(KeptSandbox *sandbox) {
-        sandbox->keeper_pids = open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC);
-        if (sandbox->keeper_pids < 0)
-                return -errno;
         sandbox->children_are_here = setns(sandbox->namespaces[NAMESPACE_PID], CLONE_NEWPID) == 0;
         return sandbox->children_are_here || errno == EPERM ? 0 : -errno;
 }
@@ -275,7 +261,7 @@ static int finish_init(KeptSandbox *sandbox, pid_t init, HutchError *err) {
         return r < 0 && r != -EPIPE ? fail(config, err, r, "its PID 1") : 0;
 }
 
-static int build(KeptSandbox *sandbox, HutchError *err) {
+static int begin(KeptSandbox *sandbox, HutchError *err) {
         const KeeperConfig *config = sandbox->config;
         _cleanup_(rootfs_freep) Rootfs *rootfs = NULL;
         pid_t init = 0;
@@ -291,20 +277,18 @@ static int build(KeptSandbox *sandbox, HutchError *err) {
                 r = prepare_init(sandbox, rootfs, init, sandbox->init_socket, err);
         if (r >= 0)
                 r = finish_init(sandbox, init, err);
-        if (r >= 0)
-                r = prepare_keeper(config, err);
-        if (r >= 0)
-                r = receive_report(sandbox, sandbox->init_socket, err);
         if (r < 0)
                 return r;
         r = rootfs_open_layers(rootfs, &sandbox->kept, &sandbox->image);
         if (r < 0)
                 return fail(config, err, r, "its layers");
-        r = move_children(sandbox);
-        return r < 0 ? fail(config, err, r, "entering its pid namespace") : 0;
+        sandbox->keeper_pids = open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC);
+        if (sandbox->keeper_pids < 0)
+                return fail(config, err, -errno, "the keeper's pid namespace");
+        return prepare_keeper(config, err);
 }
 
-int sandbox_build(const KeeperConfig *config, KeptSandbox **ret_sandbox, HutchError *err) {
+int sandbox_begin(const KeeperConfig *config, KeptSandbox **ret_sandbox, HutchError *err) {
         _cleanup_(sandbox_destroyp) KeptSandbox *sandbox = new0(KeptSandbox, 1);
         sandbox->config = config;
         sandbox->init_pidfd = sandbox->init_socket = sandbox->ptmx = sandbox->root = sandbox->message_queues = -1;
@@ -313,11 +297,23 @@ int sandbox_build(const KeeperConfig *config, KeptSandbox **ret_sandbox, HutchEr
                 sandbox->namespaces[i] = -1;
         limit_groups_init(sandbox);
 
-        int r = build(sandbox, err);
+        int r = begin(sandbox, err);
         if (r < 0)
                 return r;
         *ret_sandbox = TAKE_PTR(sandbox);
         return 0;
+}
+
+int sandbox_report_fd(const KeptSandbox *sandbox) {
+        return sandbox->init_socket;
+}
+
+int sandbox_finish(KeptSandbox *sandbox, HutchError *err) {
+        int r = receive_report(sandbox, err);
+        if (r < 0)
+                return r;
+        r = move_children(sandbox);
+        return r < 0 ? fail(sandbox->config, err, r, "entering its pid namespace") : 0;
 }
 
 int sandbox_confine(const KeptSandbox *sandbox, int state_folder) {

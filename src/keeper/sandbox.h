@@ -31,12 +31,16 @@ typedef struct ExecGroup ExecGroup;
 
 /* ---- The sandbox ---- */
 
-/* Builds the sandbox and starts its PID 1; makes the root in state_folder/fs when there is none yet. If the keeper has
- * an uid of its own, it becomes that on the way, with all capabilities; it is sealed (privileges.h) and has its list
- * of system calls. Blocks for about a millisecond, and never longer than config->start_timeout. On failure nothing is
- * left of it, but for the root. @config must stay as long as the sandbox. */
-int sandbox_build(const KeeperConfig *config, KeptSandbox **ret_sandbox, HutchError *err)
+/* Begins to build the sandbox: starts its PID 1, which goes on by itself, and makes what that needs, and the root in
+ * state_folder/fs when there is none yet. If the keeper has an uid of its own, it becomes that on the way, with all
+ * capabilities; it is sealed (privileges.h) and has its list of system calls. Blocks for about a millisecond. On
+ * failure nothing is left of it, but for the root. @config must stay as long as the sandbox. */
+int sandbox_begin(const KeeperConfig *config, KeptSandbox **ret_sandbox, HutchError *err)
         __attribute__((nonnull(1, 2)));
+
+/* Readable once PID 1 is done, or gone. Then sandbox_finish() tells whether the sandbox stands. */
+int sandbox_report_fd(const KeptSandbox *sandbox) __attribute__((nonnull));
+int sandbox_finish(KeptSandbox *sandbox, HutchError *err) __attribute__((nonnull(1)));
 
 /* Has the calling process, and whatever it starts, get at the files of the sandbox, at those in @state_folder, at its
  * cgroups, and at no others, where the kernel has Landlock. */
@@ -96,6 +100,9 @@ int sandbox_prepare(KeptSandbox *sandbox, const char *user, ExecGroup *used, Hut
 int sandbox_prepared_pidfd(const KeptSandbox *sandbox) __attribute__((nonnull));
 /* Ends it, if there is one. */
 void sandbox_unprepare(KeptSandbox *sandbox) __attribute__((nonnull));
+
+/* Makes a group to be used for that, also before the sandbox stands. */
+int sandbox_prepare_group(KeptSandbox *sandbox, ExecGroup **ret_group, HutchError *err) __attribute__((nonnull(1, 2)));
 
 /* The group that is ready for @user, or a new one, also when @user is NULL. What was ready for another is ended. */
 int sandbox_take_group(KeptSandbox *sandbox, const char *exec_id, const char *user, ExecGroup **ret_group,

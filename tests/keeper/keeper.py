@@ -65,6 +65,9 @@ def processes_of(cgroup: Path) -> list[int]:
     return pids
 
 
+BUILT = ("sandbox runs", "cannot build the sandbox")  # what a keeper says then
+
+
 def wait_until(condition, limit: float = LIMIT) -> None:
     end = time.monotonic() + limit
     while not condition():
@@ -148,6 +151,7 @@ class Keeper:
         for fd in (memfd, folder, program, *high):
             os.close(fd)
         listener.close()
+        wait_until(lambda: process.poll() is not None or any(word in self.log() for word in BUILT))
         return process
 
     def log(self) -> str:

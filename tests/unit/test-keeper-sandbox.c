@@ -124,9 +124,22 @@ static int tear_down(void **state) {
         return 0;
 }
 
+static int build_sandbox(const KeeperConfig *config, KeptSandbox **ret_sandbox, HutchError *err) {
+        _cleanup_(sandbox_destroyp) KeptSandbox *sandbox = NULL;
+        int r = sandbox_begin(config, &sandbox, err);
+        if (r < 0)
+                return r;
+        struct pollfd poll_fd = { .fd = sandbox_report_fd(sandbox), .events = POLLIN };
+        assert_int_equal(poll(&poll_fd, 1, 10000), 1);
+        r = sandbox_finish(sandbox, err);
+        if (r >= 0)
+                *ret_sandbox = TAKE_PTR(sandbox);
+        return r;
+}
+
 static void build(Fixture *fixture) {
         _cleanup_(error_clear) HutchError err = {};
-        int r = sandbox_build(&fixture->config, &fixture->sandbox, &err);
+        int r = build_sandbox(&fixture->config, &fixture->sandbox, &err);
         /* Some hosts let only root make user namespaces. */
         if (r < 0 && geteuid() != 0 && (r == -EPERM || r == -ENOSPC || r == -EACCES))
                 skip();
@@ -447,14 +460,14 @@ static void links_in_a_kept_root_lead_nowhere(void **state) {
         assert_int_equal(symlink("/usr", path), 0);
         fixture->config.tmp_bytes = 4096;
         _cleanup_(error_clear) HutchError err = {};
-        assert_int_equal(sandbox_build(&fixture->config, &fixture->sandbox, &err), -ELOOP);
+        assert_int_equal(build_sandbox(&fixture->config, &fixture->sandbox, &err), -ELOOP);
         assert_non_null(strstr(error_message(&err), "/tmp"));
 }
 
 static void assert_build_fails(Fixture *fixture, int expected) {
         unsigned mounts = count_lines("/proc/self/mountinfo");
         _cleanup_(error_clear) HutchError err = {};
-        assert_int_equal(sandbox_build(&fixture->config, &fixture->sandbox, &err), expected);
+        assert_int_equal(build_sandbox(&fixture->config, &fixture->sandbox, &err), expected);
         assert_null(fixture->sandbox);
         assert_int_not_equal(err.error, 0);
         assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
@@ -525,7 +538,7 @@ static void end_of_the_keeper_is_the_end(void **state) {
         assert_true(keeper >= 0);
         if (keeper == 0) {
                 KeptSandbox *sandbox;
-                if (sandbox_build(&fixture->config, &sandbox, NULL) < 0)
+                if (build_sandbox(&fixture->config, &sandbox, NULL) < 0)
                         _exit(1);
                 ExecGroup *group;
                 char *argv[] = { (char *) "sh", (char *) "-c", (char *) "echo; exec sleep 1000 0<&1", NULL };
