@@ -2,12 +2,15 @@
 """Folders and files of the host that are copied into sandboxes when these are created. Of root's daemon and of those of
 an ordinary user."""
 
+import contextlib
 import os
+import signal
 import socket
 import threading
+from pathlib import Path
 
 import pytest
-from hutchd import refused, state_name
+from hutchd import all_processes, parent_of, refused, state_name, wait_until
 from test_mounts import daemon_of_host, make_host, make_project  # noqa: F401  pylint: disable=unused-import
 
 SYMLINK_LEAVES_TREE = 309
@@ -191,3 +194,30 @@ def test_a_source_that_changes_meanwhile_gives_nothing_from_outside(daemon, crea
         done.set()
         thread.join()
     assert daemon.shell(created((project, "/workspace/copy")), "cat copy/*/secret") == "plain" * 200
+
+
+def init_of(keeper: int) -> int:
+    """PID 1 of its sandbox; 0: there is none."""
+    for pid in all_processes():
+        with contextlib.suppress(OSError):  # it has ended
+            if parent_of(pid) == keeper and Path(f"/proc/{pid}/comm").read_text(encoding="utf-8") == "init\n":
+                return pid
+    return 0
+
+
+def test_what_is_being_built_can_be_waited_for_and_ended_and_can_die(daemon, host, project):
+    for i in range(4000):
+        host.make(f"project/{i}", "x")
+    copies = [{"source": str(project), "target": "/workspace/copy"}]
+    waited, ended, killed = (daemon.create(copies=copies).id for _ in range(3))
+    daemon.delete(ended)
+    assert state_name(daemon.get(ended)) == "DELETING"
+    keeper = daemon.keeper(killed)
+    wait_until(lambda: init_of(keeper))
+    os.kill(init_of(keeper), signal.SIGKILL)
+    assert state_name(daemon.wait(killed, "READY", "FAILED")) == "FAILED"
+    assert daemon.shell(waited, "ls copy | wc -l") == f"{len(list(project.iterdir()))}\n"
+    daemon.wait(ended, "DELETED")
+    daemon.remove(waited, killed)
+    for sandbox in (waited, ended, killed):
+        assert daemon.leftovers(sandbox) == []

@@ -337,3 +337,13 @@ def uid_of(pid: int) -> int:
         return os.stat(f"/proc/{pid}").st_uid
     except FileNotFoundError:
         return -1
+
+
+def test_a_start_that_takes_too_long_fails_and_leaves_nothing(start_keeper):
+    for _ in range(50):  # now and then one is done before it was looked at
+        keeper = start_keeper({"start_timeout": {"nanos": 1}})
+        described = keeper.describe()
+        if described.state == protocol().KEEPER_STATE_FAILED:
+            break
+    assert described.failure.reason == "DEADLINE_EXCEEDED" and "in time" in described.failure.message, described
+    assert not keeper.processes()
