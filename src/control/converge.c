@@ -25,16 +25,22 @@ RuntimeSandbox *sandbox_remote(Sandbox *sandbox) {
 
 static void start(Sandbox *sandbox) {
         _cleanup_free_ const char **ids = new0(const char *, sandbox->n_active + 1);
-        const RuntimeSpec spec = {
+        RuntimeSpec spec = {
                 .spec = sandbox->record.spec,
                 .uid_slot = sandbox->record.uid_slot,
                 .owner = sandbox->record.owner,
                 .exec_ids = ids,
         };
 
-        for (size_t i = 0, n = 0; i < sandbox->n_execs; i++)
-                if (exec_is_active(sandbox->execs[i]))
-                        ids[n++] = sandbox->execs[i]->record.id;
+        for (size_t i = 0, n = 0; i < sandbox->n_execs; i++) {
+                const Exec *exec = sandbox->execs[i];
+
+                if (!exec_is_active(exec))
+                        continue;
+                if (n == 0 && !exec->record.spec->terminal)
+                        spec.expected_user = exec_user(sandbox, exec->record.spec);
+                ids[n++] = exec->record.id;
+        }
 
         FAILPOINT("control.converge.start");
         sandbox->operation = OPERATION_START;

@@ -73,6 +73,8 @@ typedef struct RuntimeSpec {
         /* Execs that an earlier start may have come to, which ends with NULL: these go on where the sandbox runs
          * already, if start_exec() asks for them as soon as `started` is told. NULL: there are none. */
         const char *const *exec_ids;
+        /* Who an exec runs as that waits for the start, as expect_exec() tells it. NULL: none waits. */
+        const char *expected_user;
 } RuntimeSpec;
 
 /* What to start an exec from. Borrowed for the verb. */

@@ -207,6 +207,10 @@ static void fake_start(RuntimeSandbox *base, const RuntimeSpec *spec) {
                 append(remote->sandbox->spared, *id);
                 append(remote->sandbox->spared, " ");
         }
+        if (spec->expected_user) {
+                append(remote->sandbox->expected, spec->expected_user);
+                append(remote->sandbox->expected, " ");
+        }
         if (!remote->fake->hold_start)
                 tell(remote, TOLD_STARTED, "");
 }

@@ -81,6 +81,16 @@ static void execs_are_expected_before_they_are_durable(void **state) {
         assert_string_equal(fake_sandbox(f, "sb-one")->expected, "agent agent ");
 }
 
+static void execs_that_wait_for_a_start_are_expected_with_it(void **state) {
+        Fixture *f = *state;
+
+        bring_to(f, "sb-one", SANDBOX_PENDING);
+        create_exec(f, "sb-one", "waits", "true");
+        fake_sandbox(f, "sb-one")->expected[0] = '\0';
+        fixture_restart(f);
+        assert_string_equal(fake_sandbox(f, "sb-one")->expected, "agent ");
+}
+
 /* What runs in a sandbox that is READY, but not durably, goes on after a crash, and after a commit that failed. */
 static void execs_of_a_start_that_is_not_durable_go_on(void **state) {
         Fixture *f = *state;
@@ -1075,6 +1085,7 @@ int main(void) {
         const struct CMUnitTest tests[] = {
                 test(execs_wait_for_ready_and_start_in_order),
                 test(execs_are_expected_before_they_are_durable),
+                test(execs_that_wait_for_a_start_are_expected_with_it),
                 test(execs_of_a_start_that_is_not_durable_go_on),
                 test(the_environment_has_its_layers),
                 test(what_the_inside_knows_is_added_unless_it_is_given_or_unset),

@@ -529,13 +529,13 @@ static void on_expect_answered(void *user, const ProtobufCMessage *reply, const 
 }
 
 /* The keeper does not need to be told while others run, and after the second it expects the next one by itself. One
- * that still builds the sandbox reads this when it is done. */
+ * that still builds the sandbox begins with it, whatever ran there before. */
 void execs_expect(RuntimeSandbox *base, const char *user) {
         NativeSandbox *sandbox = (NativeSandbox *) base;
         Hutch__Keeper__V1__ExpectExecRequest request = HUTCH__KEEPER__V1__EXPECT_EXEC_REQUEST__INIT;
         bool is_starting = sandbox->phase == PHASE_CONNECTING && sandbox->spawned && sandbox->client;
 
-        if (sandbox->execs || !(is_starting || sandbox_is_connected(sandbox)) ||
+        if (!(is_starting || (!sandbox->execs && sandbox_is_connected(sandbox))) ||
             uv_now(sandbox->runtime->loop) < sandbox->expecting_until)
                 return;
 

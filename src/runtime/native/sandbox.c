@@ -458,6 +458,8 @@ static void spawn(NativeSandbox *sandbox) {
                 return;
         }
 
+        if (sandbox->expected_user)
+                execs_expect(&sandbox->base, sandbox->expected_user);
         sandbox->pause_ms = 0;
         sandbox->deadline = now_ms(sandbox) + to_ms(runtime->start_timeout);
         arm(sandbox, to_ms(runtime->start_timeout));
@@ -709,6 +711,7 @@ static void on_closed(uv_handle_t *handle) {
         usages_free(sandbox);
         error_clear(&sandbox->error);
         free(sandbox->config);
+        free(sandbox->expected_user);
         native_sources_clear(&sandbox->sources);
         error_clear(&sandbox->source_error);
         free(sandbox->id);
@@ -751,6 +754,8 @@ void native_sandbox_start(RuntimeSandbox *base, const RuntimeSpec *spec) {
         keeper_config_encode(sandbox->runtime, sandbox->id, spec, &sandbox->sources, &sandbox->config,
                              &sandbox->config_len);
         sandbox->spawned = false;
+        free(sandbox->expected_user);
+        sandbox->expected_user = spec->expected_user ? xstrdup(spec->expected_user) : NULL;
         for (const char *const *id = spec->exec_ids; id && *id; id++)
                 execs_spare(sandbox, *id);
         set_goal(sandbox, GOAL_START);

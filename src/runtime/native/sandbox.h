@@ -133,6 +133,7 @@ typedef struct NativeSandbox {
         NativeCall *calls;
         NativeExec *execs, *last_exec; /* in the order they came */
         uint64_t expecting_until;      /* of uv_now(): the keeper has a process wait by itself */
+        char *expected_user;           /* to be told to the keeper when it is started; or NULL */
         unsigned n_started;            /* execs, by this keeper */
         bool freed;
 } NativeSandbox;
