@@ -383,15 +383,17 @@ static void what_was_not_committed_does_not_survive_a_kill(void **state) {
 
 static void a_log_with_garbage_gives_what_came_before_it(void **state) {
         _cleanup_free_ char *content = NULL, *log = NULL;
-        size_t len, log_len;
+        size_t len, log_len, used_len;
         int fd, n_said, last = 0;
 
         pid_t pid = start_writer(&fd);
         n_said = kill_writer(pid, fd, 20);
         content = read_whole(store_path("db"), &len);
         log = read_whole(store_path("db-wal"), &log_len);
+        for (used_len = log_len; used_len > 0 && log[used_len - 1] == 0;)
+                used_len--;
 
-        for (size_t offset = 40; offset < log_len; offset += 4099) {
+        for (size_t offset = 40; offset < used_len; offset += 4099) {
                 StoreCounts counts;
 
                 write_whole(store_path("copy"), content, len);
@@ -401,7 +403,7 @@ static void a_log_with_garbage_gives_what_came_before_it(void **state) {
 
                 _cleanup_(store_closep) Store *store = open_store("copy");
                 assert_int_equal(store_count(store, &counts), 0);
-                assert_in_range(counts.sandboxes, last, n_said);
+                assert_in_range(counts.sandboxes, last, n_said + 1); /* one may be there that was not said yet */
                 assert_int_equal(counts.events, counts.sandboxes);
                 last = counts.sandboxes;
         }
