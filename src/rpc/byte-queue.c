@@ -16,8 +16,7 @@ struct ByteChunk {
         uint8_t own[];
 };
 
-#define CHUNK_SIZE ((size_t) 16384 - sizeof(ByteChunk) - 16)      /* with its head and malloc's own, 16 KiB */
-#define FIRST_CHUNK_SIZE ((size_t) 1024 - sizeof(ByteChunk) - 16) /* the same of one that little may ever come into */
+#define CHUNK_SIZE ((size_t) 16384 - sizeof(ByteChunk) - 16) /* with its head and malloc's own, 16 KiB */
 
 _Static_assert(BYTE_QUEUE_LEND_MIN > CHUNK_SIZE, "what is lent is in no chunk that is used again");
 
@@ -67,14 +66,13 @@ static void pop(ByteQueue *queue, ByteChunk **spent) {
 }
 
 int byte_queue_reserve(ByteQueue *queue, size_t len) {
-        size_t room = last_room(queue), size = queue->last ? CHUNK_SIZE : FIRST_CHUNK_SIZE;
+        size_t room = last_room(queue), size;
         ByteChunk *chunk;
 
         if (len <= room || (queue->spare && len - room <= queue->spare->size))
                 return 0;
 
-        if (size < len - room)
-                size = len - room;
+        size = len - room > CHUNK_SIZE ? len - room : CHUNK_SIZE;
         chunk = malloc(sizeof(ByteChunk) + size);
         if (!chunk)
                 return -ENOMEM;
