@@ -292,7 +292,7 @@ static void make_room_in_log(const char *path) {
                 size_t left = (size_t) (WAL_ROOM - at);
                 ssize_t n = pwrite(fd, zeros, left < sizeof(zeros) ? left : sizeof(zeros), at);
 
-                if (n < 0) {
+                if (n <= 0) {
                         (void) !ftruncate(fd, st.st_size);
                         return;
                 }
@@ -327,7 +327,11 @@ int file_open(const char *path, sqlite3 **ret_db, HutchError *err) {
         if (rc != SQLITE_OK)
                 return file_error(db, rc, path, err);
 
-        make_room_in_log(path);
+        /* Nobody else writes to it meanwhile. */
+        if (sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL) == SQLITE_OK) {
+                make_room_in_log(path);
+                (void) sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
+        }
         *ret_db = TAKE_PTR(db);
         return 0;
 }
