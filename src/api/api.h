@@ -20,7 +20,7 @@
  *         options.before_flush = …                          control_commit(control)
  *
  * A request is checked whole before anything happens, and every violation is told at once; then control decides. Every
- * answer waits for control_when_durable(). On the Unix socket the daemon's own user and root may call and are admins;
+ * answer waits for control_when_committed(). On the Unix socket the daemon's own user and root may call and are admins;
  * members of the group, if there is one, may call. Over TCP those may who have a token or certificate. Callers are
  * named "uid:1000", "token:ci", "cert:CN=alice,O=Example", and "anonymous" where nobody has to say who he is. */
 

@@ -94,7 +94,6 @@ static void send_exit(ExecStream *stream) {
                 explain((OneShot *) stream, result, &err);
                 api_stream_fail(&stream->base, &err);
         }
-        let_go((OneShot *) stream);
 }
 
 static void send_started(const HutchError *err, void *user) {
@@ -125,9 +124,16 @@ static void send_started(const HutchError *err, void *user) {
         exec_stream_pump(stream);
 }
 
+/* What is told of it is told with the rest, if that comes soon: the disk is waited for once. */
 static void on_attachment(Attachment *attachment, void *user) {
-        (void) attachment;
-        exec_stream_pump(user);
+        OneShot *one_shot = user;
+
+        if (one_shot->exec.begun) {
+                exec_stream_pump(&one_shot->exec);
+        } else if (attachment_exec(attachment).record->state != EXEC_PENDING) {
+                one_shot->exec.deferred = deferred_cancel(one_shot->exec.deferred);
+                send_started(NULL, one_shot);
+        }
 }
 
 static void on_writable(Call *call) {
@@ -263,7 +269,7 @@ static void handle_exec(Call *call, const uint8_t *bytes, size_t len, void *cont
         if (r < 0 || attach(one_shot, &request, &view) < 0)
                 api_stream_fail(&one_shot->exec.base, &request.err);
         else
-                one_shot->exec.deferred = api_defer(api, send_started, one_shot);
+                one_shot->exec.deferred = api_defer_patiently(api, send_started, one_shot);
 }
 
 MethodList sandbox_exec_service_methods(void) {

@@ -47,10 +47,23 @@ static void deferred_run(const HutchError *err, void *user) {
         free(deferred);
 }
 
-Deferred *api_defer(Api *api, void (*run)(const HutchError *err, void *user), void *user) {
+static Deferred *deferred_new(void (*run)(const HutchError *err, void *user), void *user) {
         Deferred *deferred = new0(Deferred, 1);
 
         *deferred = (Deferred){ .run = run, .user = user };
+        return deferred;
+}
+
+Deferred *api_defer(Api *api, void (*run)(const HutchError *err, void *user), void *user) {
+        Deferred *deferred = deferred_new(run, user);
+
+        control_when_committed(api->options.control, deferred_run, deferred);
+        return deferred;
+}
+
+Deferred *api_defer_patiently(Api *api, void (*run)(const HutchError *err, void *user), void *user) {
+        Deferred *deferred = deferred_new(run, user);
+
         control_when_durable(api->options.control, deferred_run, deferred);
         return deferred;
 }

@@ -92,9 +92,12 @@ ExecRules api_exec_rules(const Api *api) __attribute__((nonnull));
 /* Ends a call with what @err says, with its pairs and, when there are, the violations. */
 void api_fail(Call *call, const HutchError *err, const Violations *violations) __attribute__((nonnull(1, 2)));
 
-/* Something to do once all that has happened so far is durable (@err NULL), or was taken back. */
+/* Something to do once all that has happened so far is in the store (@err NULL), or was taken back. What is sent then
+ * waits for the disk. Patiently: not before it is on the disk by itself, a few milliseconds later. */
 typedef struct Deferred Deferred;
 Deferred *api_defer(Api *api, void (*run)(const HutchError *err, void *user), void *user)
+        __attribute__((nonnull, returns_nonnull));
+Deferred *api_defer_patiently(Api *api, void (*run)(const HutchError *err, void *user), void *user)
         __attribute__((nonnull, returns_nonnull));
 
 /* It is not done, if it was not yet. @deferred may be NULL. Returns NULL. */

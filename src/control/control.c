@@ -23,7 +23,8 @@
 #include "control/text.h"
 
 #define RETRY_PAUSE NSEC_PER_SEC
-#define LINGER_MSEC 5 /* that a change which nobody waits for does, for others to be made durable with */
+#define LINGER_MSEC 5 /* that a change which nobody waits for does, for others to be committed with */
+#define SYNC_MSEC 5   /* that what was committed, and nobody is told of, waits to be made durable with more */
 #define CLAIM_TIME (60 * NSEC_PER_SEC)
 #define REPEAT_TIME (15 * NSEC_PER_SEC)
 #define WARM_TIME (3600 * NSEC_PER_SEC)
@@ -41,10 +42,12 @@ const ControlLimits control_limits_default = {
         .output_per_sandbox = UINT64_C(1) << 30,
 };
 
-struct Durable {
-        Durable *next;
+struct Waiter {
+        Waiter *next;
         void (*callback)(const HutchError *err, void *user);
         void *user;
+        bool for_disk;   /* a commit is not enough */
+        bool is_durable; /* whatever becomes of the next commit */
 };
 
 static void on_prepare(uv_prepare_t *handle) {
@@ -58,6 +61,40 @@ static void on_idle(uv_idle_t *handle) {
 
 static void on_linger(uv_timer_t *handle) {
         control_arm(handle->data);
+}
+
+bool control_is_synced(const Control *control) {
+        return store_is_synced(control->options.store);
+}
+
+static void append_waiter(Waiter ***end, Waiter *waiter) {
+        waiter->next = NULL;
+        **end = waiter;
+        *end = &waiter->next;
+}
+
+void control_sync(Control *control) {
+        _cleanup_(error_clear) HutchError err = {};
+
+        /* Nobody was told of it, and nobody knows how much of it the disk has: the next daemon finds out. */
+        if (store_sync(control->options.store, &err) < 0) {
+                log_error("the disk did not take what was written to the store; the daemon ends, to begin anew",
+                          LOG_STR("error", error_message(&err)));
+                _exit(EXIT_FAILURE);
+        }
+        (void) uv_timer_stop(&control->sync);
+        for (Waiter *next; control->for_disk; control->for_disk = next) {
+                next = control->for_disk->next;
+                control->for_disk->is_durable = true;
+                append_waiter(&control->waiters_end, control->for_disk);
+        }
+        control->for_disk_end = &control->for_disk;
+        if (control->waiters || control->n_converging > 0)
+                control_arm(control);
+}
+
+static void on_sync(uv_timer_t *handle) {
+        control_sync(handle->data);
 }
 
 void control_arm(Control *control) {
@@ -75,7 +112,7 @@ void control_arm(Control *control) {
 }
 
 static bool has_work(const Control *control) {
-        return control->touched || control->durables || control->notify || control->wake || control->pending;
+        return control->touched || control->waiters || control->notify || control->wake || control->pending;
 }
 
 static void disarm(Control *control) {
@@ -91,13 +128,21 @@ static void disarm(Control *control) {
         (void) uv_idle_stop(&control->idle);
 }
 
-void control_when_durable(Control *control, void (*callback)(const HutchError *err, void *user), void *user) {
-        Durable *durable = new0(Durable, 1);
+static void add_waiter(Control *control, bool for_disk, void (*callback)(const HutchError *err, void *user),
+                       void *user) {
+        Waiter *waiter = new0(Waiter, 1);
 
-        *durable = (Durable){ .callback = callback, .user = user };
-        *control->durables_end = durable;
-        control->durables_end = &durable->next;
+        *waiter = (Waiter){ .callback = callback, .user = user, .for_disk = for_disk };
+        append_waiter(&control->waiters_end, waiter);
         control_arm(control);
+}
+
+void control_when_committed(Control *control, void (*callback)(const HutchError *err, void *user), void *user) {
+        add_waiter(control, false, callback, user);
+}
+
+void control_when_durable(Control *control, void (*callback)(const HutchError *err, void *user), void *user) {
+        add_waiter(control, true, callback, user);
 }
 
 static int write_sandbox(Sandbox *sandbox, uint64_t now, HutchError *err) {
@@ -164,7 +209,27 @@ static void exec_settle(Exec *exec) {
                 exec_drop(exec);
 }
 
-/* What was changed is durable. */
+static void add_converging(Control *control, Sandbox *sandbox) {
+        if (control->n_converging == control->converging_size) {
+                control->converging_size = 2 * control->converging_size + 16;
+                control->converging = xreallocarray(control->converging, control->converging_size, sizeof(Sandbox *));
+        }
+        control->converging[control->n_converging++] = sandbox;
+}
+
+void control_forget_waiting(Sandbox *sandbox) {
+        Control *control = sandbox->control;
+        size_t n = 0;
+
+        if (!sandbox->waits)
+                return;
+        for (size_t i = 0; i < control->n_converging; i++)
+                if (control->converging[i] != sandbox)
+                        control->converging[n++] = control->converging[i];
+        control->n_converging = n;
+}
+
+/* What was changed is committed. */
 static void settle(Control *control) {
         for (Sandbox *sandbox = take_touched(control), *next; sandbox; sandbox = next) {
                 next = sandbox->next_touched;
@@ -175,16 +240,10 @@ static void settle(Control *control) {
                         exec_settle(exec);
                 }
 
-                if (sandbox->record.state == SANDBOX_DELETED) {
+                if (sandbox->record.state == SANDBOX_DELETED)
                         sandbox_drop(sandbox);
-                        continue;
-                }
-                if (control->n_converging == control->converging_size) {
-                        control->converging_size = 2 * control->converging_size + 16;
-                        control->converging =
-                                xreallocarray(control->converging, control->converging_size, sizeof(Sandbox *));
-                }
-                control->converging[control->n_converging++] = sandbox;
+                else if (!sandbox->waits)
+                        add_converging(control, sandbox);
         }
         events_publish(control);
 }
@@ -267,17 +326,48 @@ static void roll_back(Control *control) {
         }
 }
 
-static void answer(Durable *durable, const HutchError *err) {
-        for (Durable *next; durable; durable = next) {
-                next = durable->next;
-                durable->callback(err, durable->user);
-                free(durable);
+/* Calls them, or has them wait for the disk if it is well and they are to. */
+static void answer(Control *control, Waiter *waiter, const HutchError *err) {
+        for (Waiter *next; waiter; waiter = next) {
+                next = waiter->next;
+                if (!err && waiter->for_disk && !waiter->is_durable && !control_is_synced(control)) {
+                        append_waiter(&control->for_disk_end, waiter);
+                        continue;
+                }
+                waiter->callback(waiter->is_durable ? NULL : err, waiter->user);
+                free(waiter);
+        }
+}
+
+static void waiters_free(Waiter *waiter) {
+        for (Waiter *next; waiter; waiter = next) {
+                next = waiter->next;
+                free(waiter);
+        }
+}
+
+/* What follows from the commit. What is removed does not come back when the machine does: this waits for the disk. */
+static void converge(Control *control) {
+        size_t n = control->n_converging;
+
+        control->n_converging = 0;
+        for (size_t i = 0; i < n; i++) {
+                Sandbox *sandbox = control->converging[i];
+
+                sandbox->waits = sandbox->record.state == SANDBOX_DELETING && !control_is_synced(control);
+                if (sandbox->waits) {
+                        control->converging[control->n_converging++] = sandbox;
+                        continue;
+                }
+                file_calls_converge(sandbox);
+                sandbox_converge(sandbox);
+                sandbox_bound_output(sandbox);
         }
 }
 
 void control_commit(Control *control) {
         _cleanup_(error_clear) HutchError err = {};
-        Durable *durables;
+        Waiter *waiters;
         int r;
 
         if (control->is_committing ||
@@ -287,8 +377,8 @@ void control_commit(Control *control) {
         if (control->options.before_commit)
                 control->options.before_commit(control->options.user);
         control->is_committing = true;
-        durables = TAKE_PTR(control->durables);
-        control->durables_end = &control->durables;
+        waiters = TAKE_PTR(control->waiters);
+        control->waiters_end = &control->waiters;
 
         warm_tell_started(control);
         r = control_flush(control, &err);
@@ -299,23 +389,19 @@ void control_commit(Control *control) {
         if (r < 0) {
                 log_error("the store failed; what was asked is taken back", LOG_STR("error", error_message(&err)));
                 roll_back(control);
-                answer(durables, &err);
         } else {
                 FAILPOINT("control.commit.done");
                 settle(control);
-                answer(durables, NULL);
-                FAILPOINT("control.replies.sent");
         }
 
+        converge(control);
+        answer(control, waiters, r < 0 ? &err : NULL);
+        FAILPOINT("control.replies.sent");
         attachments_notify(control);
         watches_wake(control);
-        for (size_t i = 0; i < control->n_converging; i++) {
-                file_calls_converge(control->converging[i]);
-                sandbox_converge(control->converging[i]);
-                sandbox_bound_output(control->converging[i]);
-        }
-        control->n_converging = 0;
         orphans_free(control, false);
+        if (!control_is_synced(control) && !uv_is_active((uv_handle_t *) &control->sync))
+                (void) uv_timer_start(&control->sync, on_sync, SYNC_MSEC, 0);
 
         control->is_committing = false;
         disarm(control);
@@ -386,6 +472,9 @@ static int start(Control *control, HutchError *err) {
         r = store_commit(control->options.store, err);
         if (r < 0)
                 return r;
+        r = store_sync(control->options.store, err);
+        if (r < 0)
+                return r;
         FAILPOINT("control.recover.done");
         return 0;
 }
@@ -415,7 +504,8 @@ int control_new(uv_loop_t *loop, const ControlOptions *options, Control **ret_co
         if (options->warm_time == 0)
                 control->options.warm_time = WARM_TIME;
         control->touched_end = &control->touched;
-        control->durables_end = &control->durables;
+        control->waiters_end = &control->waiters;
+        control->for_disk_end = &control->for_disk;
         control->notify_end = &control->notify;
         control->pending_end = control->unwritten = &control->pending;
         control->wake_end = &control->wake;
@@ -423,9 +513,11 @@ int control_new(uv_loop_t *loop, const ControlOptions *options, Control **ret_co
         (void) uv_idle_init(loop, &control->idle);
         (void) uv_timer_init(loop, &control->timer);
         (void) uv_timer_init(loop, &control->linger);
-        control->prepare.data = control->idle.data = control->timer.data = control->linger.data = control;
+        (void) uv_timer_init(loop, &control->sync);
+        control->prepare.data = control->idle.data = control->timer.data = control->linger.data = control->sync.data =
+                control;
         warm_init(control);
-        control->n_handles = 5;
+        control->n_handles = 6;
 
         r = start(control, err);
         if (r < 0) {
@@ -451,10 +543,8 @@ void control_free(Control *control, void (*done)(void *user), void *user) {
         events_free(control);
         control->found_exec = exec_free(control->found_exec);
         control->found_sandbox = sandbox_free(control->found_sandbox);
-        for (Durable *next; control->durables; control->durables = next) {
-                next = control->durables->next;
-                free(control->durables);
-        }
+        waiters_free(control->waiters);
+        waiters_free(control->for_disk);
         table_clear(&control->sandboxes_by_id);
         table_clear(&control->owners);
         table_clear(&control->watched_ids);
@@ -469,6 +559,7 @@ void control_free(Control *control, void (*done)(void *user), void *user) {
         uv_close((uv_handle_t *) &control->idle, on_closed);
         uv_close((uv_handle_t *) &control->timer, on_closed);
         uv_close((uv_handle_t *) &control->linger, on_closed);
+        uv_close((uv_handle_t *) &control->sync, on_closed);
         uv_close((uv_handle_t *) &control->warm.timer, on_closed);
 }
 

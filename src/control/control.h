@@ -17,9 +17,9 @@
 /* The control plane: the only writer of what the daemon knows, on one thread.
  *
  * A request changes memory at once, or is refused with everything as it was. Nothing of it may be told to anybody
- * before it is durable: whoever answers a request does so in control_when_durable(). Once in each turn of the loop
- * control_commit() makes all changes durable, answers, shows the events to watchers, and then starts the work that
- * follows from them. When a commit fails, memory is put back as the store has it, the requests
+ * before it is durable: whoever answers a request does so in control_when_committed(), and calls control_sync() before
+ * the answer leaves the process. Once in each turn of the loop control_commit() gives all changes to the store, answers,
+ * shows the events to watchers, and then starts the work that follows from them. When a commit fails, memory is put back as the store has it, the requests
  * fail with STORE_UNAVAILABLE, and the runtimes are asked again for what they had told.
  *
  * Records and texts that functions give out are valid until control is called the next time. */
@@ -105,11 +105,21 @@ void control_set_limits(Control *control, const ControlLimits *limits) __attribu
  * rest. */
 void control_end_warm(Control *control, void (*done)(void *user), void *user) __attribute__((nonnull(1, 2)));
 
-/* Makes all changes durable and acts on them; nothing to do is quick. Before answers go out. */
+/* Gives all changes to the store, answers who asked for them, and acts on them; nothing to do is quick. What it answers
+ * is told to nobody before control_sync(). */
 void control_commit(Control *control) __attribute__((nonnull));
 
-/* Calls @callback in the next control_commit(), after it was durable (@err NULL) or when it was not. At once when there
- * is nothing to be made durable: never from within control_when_durable(). */
+/* Waits until all that was committed is on the disk; ends the process when the disk does not take it. By itself after a
+ * few milliseconds. */
+void control_sync(Control *control) __attribute__((nonnull));
+bool control_is_synced(const Control *control) __attribute__((nonnull));
+
+/* Calls @callback in the next control_commit(), when all was committed (@err NULL) or was not. At once when there is
+ * nothing to commit: never from within control_when_committed(). */
+void control_when_committed(Control *control, void (*callback)(const HutchError *err, void *user), void *user)
+        __attribute__((nonnull(1, 2)));
+
+/* The same when it is on the disk, too, by whomever that was waited for: for what is not worth waiting. */
 void control_when_durable(Control *control, void (*callback)(const HutchError *err, void *user), void *user)
         __attribute__((nonnull(1, 2)));
 

@@ -73,6 +73,7 @@ struct Sandbox {
         bool is_unwritten;
         bool is_new;
         bool was_warm;    /* it ran before it was asked for */
+        bool waits;       /* to be removed, until the disk has it */
         bool is_gone;     /* only attachments know it */
         bool is_touched;  /* in the control's list */
         bool is_observed; /* something was observed since the last commit */
@@ -150,7 +151,7 @@ typedef struct WarmPool {
         void *end_user;
 } WarmPool;
 
-typedef struct Durable Durable; /* a callback of control_when_durable() */
+typedef struct Waiter Waiter; /* a callback of control_when_committed() or control_when_durable() */
 typedef struct Orphan Orphan;
 
 struct Control {
@@ -160,6 +161,7 @@ struct Control {
         uv_idle_t idle;
         uv_timer_t timer;
         uv_timer_t linger;
+        uv_timer_t sync; /* runs while something that was committed may not be on the disk */
         WarmPool warm;
         unsigned n_handles;
         bool is_armed;
@@ -178,7 +180,8 @@ struct Control {
         uint32_t n_pending; /* sandboxes that are PENDING */
 
         Sandbox *touched, **touched_end;
-        Durable *durables, **durables_end;
+        Waiter *waiters, **waiters_end;   /* for a commit */
+        Waiter *for_disk, **for_disk_end; /* for what was committed to be on the disk */
         Attachment *notify, **notify_end; /* have something to be told */
         size_t n_notify;
         Sandbox **converging; /* what a commit leaves to be done */
@@ -214,6 +217,7 @@ struct Control {
 void control_arm(Control *control);
 void sandbox_retry(Sandbox *sandbox);                 /* has it converge again in a while */
 int control_flush(Control *control, HutchError *err); /* gives the store all that was changed */
+void control_forget_waiting(Sandbox *sandbox);        /* it is about to go */
 
 /* sandboxes.c: the objects. */
 Runtime *runtime_find(const Control *control, const char *name); /* empty: the default one; NULL: there is none */

@@ -183,6 +183,7 @@ void sandbox_drop(Sandbox *sandbox) {
         owner_release(control, TAKE_PTR(sandbox->owner));
         uid_slot_mark(control, sandbox->record.uid_slot, false);
         sandbox->is_gone = true;
+        control_forget_waiting(sandbox);
         file_calls_end(sandbox);
         sandbox_detach(sandbox);
         sandbox_release(sandbox);

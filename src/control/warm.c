@@ -179,8 +179,13 @@ static void make_one(Control *control) {
         pool->missed = false;
 
         warm->remote = pool->shape.runtime->verbs->attach(pool->shape.runtime, warm->id, &pool->events, warm);
-        warm->remote->verbs->start(warm->remote,
-                                   &(RuntimeSpec){ .spec = pool->spec, .uid_slot = warm->uid_slot, .owner = "" });
+        warm->remote->verbs->start(warm->remote, &(RuntimeSpec){
+                                                         .spec = pool->spec,
+                                                         .uid_slot = warm->uid_slot,
+                                                         .owner = "",
+                                                         .expected_user = pool->spec->user,
+                                                         .expects_patiently = true,
+                                                 });
         FAILPOINT("control.warm.started");
 }
 

@@ -320,6 +320,15 @@ static void before_flush(void *user) {
         const Daemon *daemon = user;
 
         control_commit(daemon->control);
+        /* What follows from it is done while the disk is waited for. */
+        if (!control_is_synced(daemon->control))
+                channel_hub_run(daemon->hub);
+}
+
+static void before_send(void *user) {
+        const Daemon *daemon = user;
+
+        control_sync(daemon->control);
 }
 
 static void on_connection_failed(const Peer *peer, const HutchError *err, void *user) {
@@ -527,6 +536,7 @@ static int make_server(Daemon *daemon, HutchError *err) {
         options.interceptors = api_interceptor(daemon->api);
         options.n_interceptors = 1;
         options.before_flush = before_flush;
+        options.before_send = before_send;
         options.connection_failed = on_connection_failed;
         options.user = daemon;
         if (r == 0)

@@ -129,10 +129,12 @@ static bool is_empty(const Keeper *keeper) {
         return keeper->n_running == 0 && !keeper->left_over;
 }
 
-/* Has a process wait, if nothing runs. @used is taken over: see sandbox_prepare(). */
-static void keeper_prepare(Keeper *keeper, const char *user, ExecGroup *used) {
+/* Has a process wait, if nothing runs, for @time. @used is taken over: see sandbox_prepare(). */
+static void keeper_prepare(Keeper *keeper, const char *user, uint64_t time, ExecGroup *used) {
         if (keeper->state != KEEPER_RUNNING || !is_empty(keeper) || keeper->prepared_alarm) {
                 (void) exec_group_free(used);
+                if (keeper->prepared_alarm)
+                        alarm_set(keeper->prepared_alarm, time);
                 return;
         }
         if (sandbox_prepare(keeper->sandbox, user, used, NULL) < 0)
@@ -141,7 +143,7 @@ static void keeper_prepare(Keeper *keeper, const char *user, ExecGroup *used) {
         keeper->prepared_watch = watch_new(keeper->loop, sandbox_prepared_pidfd(keeper->sandbox), UV_READABLE,
                                            on_prepared_not_wanted, keeper);
         keeper->prepared_alarm = alarm_new(keeper->loop, on_prepared_not_wanted, keeper);
-        alarm_set(keeper->prepared_alarm, PREPARED_TIME);
+        alarm_set(keeper->prepared_alarm, time);
 }
 
 /* ---- What execs leave running ---- */
@@ -464,6 +466,10 @@ static void keeper_fail_build(Keeper *keeper, const HutchError *err) {
         keeper_set_state(keeper, KEEPER_FAILED);
 }
 
+static uint64_t expecting_time(bool patiently) {
+        return patiently ? UINT64_MAX : PREPARED_TIME;
+}
+
 /* The sandbox stands, and has become the keeper's. */
 static void keeper_begin_running(Keeper *keeper) {
         _cleanup_free_ char *expected_user = TAKE_PTR(keeper->expected_user);
@@ -478,7 +484,7 @@ static void keeper_begin_running(Keeper *keeper) {
         keeper->process_hits = sandbox_process_limit_hits(keeper->sandbox);
         keeper_set_state(keeper, KEEPER_RUNNING);
         if (expected_user)
-                keeper_prepare(keeper, expected_user, expected_group);
+                keeper_prepare(keeper, expected_user, expecting_time(keeper->expects_patiently), expected_group);
         log_info("sandbox runs", LOG_STR("sandbox", keeper->config->sandbox_id));
 }
 
@@ -576,13 +582,16 @@ int keeper_start_exec(Keeper *keeper, const ExecPlan *plan, KeptExec **ret_exec,
         return 0;
 }
 
-void keeper_expect_exec(Keeper *keeper, const char *user) {
-        if (keeper->building && !keeper->expected_user) {
+void keeper_expect_exec(Keeper *keeper, const char *user, bool patiently) {
+        if (keeper->building) {
+                keeper->expects_patiently = patiently;
+                if (keeper->expected_user)
+                        return;
                 keeper->expected_user = xstrdup(user);
                 (void) sandbox_prepare_group(keeper->building, &keeper->expected_group, NULL);
                 return;
         }
-        keeper_prepare(keeper, user, keeper_take_empty(keeper));
+        keeper_prepare(keeper, user, expecting_time(patiently), keeper_take_empty(keeper));
 }
 
 int keeper_forget_exec(Keeper *keeper, const char *id, HutchError *err) {
@@ -598,7 +607,7 @@ int keeper_forget_exec(Keeper *keeper, const char *id, HutchError *err) {
         kept_exec_free(exec);
         /* Who has started two in a row starts a third. */
         if (keeper->n_started > 1)
-                keeper_prepare(keeper, keeper->last_user, keeper_take_empty(keeper));
+                keeper_prepare(keeper, keeper->last_user, PREPARED_TIME, keeper_take_empty(keeper));
         return 0;
 }
 

@@ -62,6 +62,7 @@ typedef struct Keeper {
         struct Watch *build_watch;
         struct Alarm *build_alarm;
         char *expected_user; /* of an exec that is expected then; or NULL */
+        bool expects_patiently;
         ExecGroup *expected_group;
 
         ExecOwner owner;
@@ -102,8 +103,9 @@ KeptExec *keeper_find_exec(const Keeper *keeper, const char *id) __attribute__((
 int keeper_start_exec(Keeper *keeper, const ExecPlan *plan, KeptExec **ret_exec, HutchError *err)
         __attribute__((nonnull(1, 2, 3)));
 
-/* An exec of @user will be started before long: has a process wait for it, if nothing runs. */
-void keeper_expect_exec(Keeper *keeper, const char *user) __attribute__((nonnull));
+/* An exec of @user will be started before long, or at any time, @patiently: has a process wait for it, if nothing
+ * runs. */
+void keeper_expect_exec(Keeper *keeper, const char *user, bool patiently) __attribute__((nonnull));
 
 /* Forgets an exec that has ended, or is not known. -EBUSY: it runs. */
 int keeper_forget_exec(Keeper *keeper, const char *id, HutchError *err) __attribute__((nonnull(1, 2)));

@@ -237,13 +237,14 @@ static void describe(Call *call, const uint8_t *message, size_t len, void *conte
 static void expect_exec(Call *call, const uint8_t *message, size_t len, void *context) {
         Hutch__Keeper__V1__ExpectExecResponse response = HUTCH__KEEPER__V1__EXPECT_EXEC_RESPONSE__INIT;
         _cleanup_(protobuf_freep) ProtobufCMessage *unpacked = NULL;
+        const Hutch__Keeper__V1__ExpectExecRequest *request;
 
         unpacked = call_unpack(call, &hutch__keeper__v1__expect_exec_request__descriptor, message, len, REQUEST_MAX);
         if (!unpacked)
                 return;
 
-        keeper_expect_exec(((Service *) context)->keeper,
-                           ((const Hutch__Keeper__V1__ExpectExecRequest *) unpacked)->user);
+        request = (const Hutch__Keeper__V1__ExpectExecRequest *) unpacked;
+        keeper_expect_exec(((Service *) context)->keeper, request->user, request->patiently);
         call_reply_protobuf(call, &response.base);
 }
 

@@ -375,6 +375,8 @@ static int connection_send(Connection *connection) {
         if (len <= 0)
                 return (int) len;
 
+        if (connections->options.before_send)
+                connections->options.before_send(connections->options.user);
         connections->sent_bytes += (uint64_t) len;
         r = socket_write_parts(connection->socket, output.parts, output.n_parts);
         if (r < 0)

@@ -22,8 +22,9 @@
  *         server_free(server, NULL, NULL);      the loop must run on until it is gone
  *
  * In each iteration of the loop: what came is read, from each connection a share; handlers run, for each connection a
- * share; `before_flush` is called once; then the answers go out. So whatever handlers have changed can be made durable
- * once for all of them, before any peer hears of it. All times are nanoseconds. */
+ * share; `before_flush` is called once; then the answers go out, `before_send` being called before any byte does. So
+ * whatever handlers have changed can be made durable once for all of them, before any peer hears of it. All times are
+ * nanoseconds. */
 
 typedef struct MethodTable MethodTable;
 typedef struct TlsContext TlsContext;
@@ -49,6 +50,8 @@ typedef struct ServerOptions {
 
         /* Before answers go out. May answer calls. NULL: nothing. */
         void (*before_flush)(void *user);
+        /* Each time that something is about to be sent to a peer. Touches no call. NULL: nothing. */
+        void (*before_send)(void *user);
         /* A connection failed in its handshake, or broke the protocol. NULL: nobody wants to know. */
         void (*connection_failed)(const Peer *peer, const HutchError *err, void *user);
         void *user;

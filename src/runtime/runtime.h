@@ -75,6 +75,7 @@ typedef struct RuntimeSpec {
         const char *const *exec_ids;
         /* Who an exec runs as that waits for the start, as expect_exec() tells it. NULL: none waits. */
         const char *expected_user;
+        bool expects_patiently; /* it does not wait, but comes at any time */
 } RuntimeSpec;
 
 /* What to start an exec from. Borrowed for the verb. */

@@ -267,13 +267,19 @@ static int check(const char *path, size_t *ret_version, HutchError *err) {
 }
 
 static const char pragmas[] = "PRAGMA journal_mode = WAL;"
-                              "PRAGMA synchronous = FULL;"
+                              "PRAGMA synchronous = NORMAL;" /* store_sync() does the rest */
                               "PRAGMA foreign_keys = ON;"
                               "PRAGMA cell_size_check = ON;"
                               "PRAGMA trusted_schema = OFF;"
                               /* No files elsewhere, which could fail when the store does not. */
                               "PRAGMA temp_store = MEMORY;"
                               "PRAGMA journal_size_limit = " WAL_KEPT_MAX;
+
+/* Writes the log back, and has it begin anew. A daemon before this one may have ended because the disk did not take some
+ * of it: what is read of that is in memory only, and the kernel does not try again. */
+static void write_log_back(sqlite3 *db) {
+        (void) sqlite3_wal_checkpoint_v2(db, NULL, SQLITE_CHECKPOINT_RESTART, NULL, NULL);
+}
 
 /* Has the write-ahead log be as long as it gets: a commit that has it grow waits for the disk twice, once for the bytes
  * and once for the inode. SQLite takes zeros for the end of what was logged. Where the disk has no room for them
@@ -327,6 +333,7 @@ int file_open(const char *path, sqlite3 **ret_db, HutchError *err) {
         if (rc != SQLITE_OK)
                 return file_error(db, rc, path, err);
 
+        write_log_back(db);
         /* Nobody else writes to it meanwhile. */
         if (sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL) == SQLITE_OK) {
                 make_room_in_log(path);

@@ -26,6 +26,7 @@ struct Store {
         sqlite3 *db;
         sqlite3_stmt *statements[STATEMENTS_N]; /* NULL: it is running */
         bool in_transaction;
+        bool is_unsynced;   /* something was committed that may not be on the disk */
         HutchError failure; /* of the first write since the last commit that failed */
 };
 

@@ -45,6 +45,7 @@ Store *store_close(Store *store) {
         if (!store)
                 return NULL;
 
+        (void) store_sync(store, NULL);
         for (Statement i = 0; i < STATEMENTS_N; i++)
                 (void) sqlite3_finalize(store->statements[i]);
         (void) sqlite3_close(store->db);
@@ -75,9 +76,34 @@ int store_commit(Store *store, HutchError *err) {
         }
 
         roll_back(store);
-        if (r >= 0)
+        if (r >= 0) {
+                store->is_unsynced = true;
                 FAILPOINT("store.commit.after");
+        }
         return r;
+}
+
+bool store_is_synced(const Store *store) {
+        return !store->is_unsynced;
+}
+
+int store_sync(Store *store, HutchError *err) {
+        sqlite3_file *log = NULL;
+        int rc;
+
+        if (store_is_synced(store))
+                return 0;
+
+        /* SQLite itself syncs the log only before it writes it back. */
+        rc = sqlite3_file_control(store->db, "main", SQLITE_FCNTL_JOURNAL_POINTER, &log);
+        if (rc == SQLITE_OK)
+                rc = log->pMethods->xSync(log, SQLITE_SYNC_NORMAL | SQLITE_SYNC_DATAONLY);
+        if (rc != SQLITE_OK)
+                return sqlite_error(store->db, rc, err);
+
+        store->is_unsynced = false;
+        FAILPOINT("store.sync.after");
+        return 0;
 }
 
 int store_get_fact(Store *store, const char *name, char **ret_value, HutchError *err) {

@@ -13,12 +13,13 @@
 
 /* The store: the durable shadow of what the daemon has in memory, in one SQLite file. One process, one writer.
  *
- * Writes happen at once, in a transaction that the first of them opens; store_commit() makes all of them durable
- * together:
+ * Writes happen at once, in a transaction that the first of them opens; store_commit() has all of them be there for
+ * whoever opens the store next, whatever becomes of this process; store_sync() makes them durable:
  *
  *         r = store_put_sandbox(store, &record, err);
  *         r = store_add_event(store, &row, err);
- *         r = store_commit(store, err);          nobody is told of any of it before
+ *         r = store_commit(store, err);          now it may be acted on: what that changes ends with the machine
+ *         r = store_sync(store, err);            nobody outside is told of any of it before
  *
  * Reads see what was written before them, committed or not. After a write that failed nothing can be committed:
  * store_commit() fails too, and takes everything back since the last commit.
@@ -42,10 +43,14 @@ DEFINE_CLEANUP(Store *, store_close);
 /* Copies the store at @path, which may be in use by a daemon, to the new file @target. -EEXIST when that is there. */
 int store_backup(const char *path, const char *target, HutchError *err) __attribute__((nonnull(1, 2)));
 
-/* Makes everything since the last commit durable. Fails when any of it failed; then all of it is taken back. (When it
- * was the last write to the disk that failed, and the process ends before the next commit, it may be there after all:
- * then whole.) */
+/* Commits everything since the last time. Fails when any of it failed; then all of it is taken back. (When it was the
+ * last write that failed, and the process ends before the next commit, it may be there after all: then whole.) */
 int store_commit(Store *store, HutchError *err) __attribute__((nonnull(1)));
+
+/* Waits until everything that was committed is on the disk; nothing to do is quick. After it failed nobody knows how
+ * much of it is, and the kernel does not try again: end the process, and open the store anew. */
+int store_sync(Store *store, HutchError *err) __attribute__((nonnull(1)));
+bool store_is_synced(const Store *store) __attribute__((nonnull));
 
 /* Tells whether there is anything to commit. */
 bool store_is_dirty(const Store *store) __attribute__((nonnull));

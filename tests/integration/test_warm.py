@@ -134,6 +134,16 @@ def test_a_command_that_follows_at_once_waits_for_nothing(warm):
         assert warm.shell(warm.create().id, "echo here") == "here\n"
 
 
+def test_the_first_command_is_a_process_that_waited(warm):
+    """It was there before the sandbox had an owner."""
+    pids = [pid for one in warm_ids(warm) for pid in warm.processes(one)]
+    assert len(pids) == 2 * SIZE  # PID 1 and one that waits, of each
+    sandbox_id = warm.create().id
+    command = warm.start(sandbox_id, "sleep", "1000").id
+    warm.wait_exec(sandbox_id, command, "RUNNING")
+    assert set(warm.processes(sandbox_id)) < set(pids)
+
+
 def test_more_at_once_than_there_are(warm):
     with ThreadPoolExecutor(8) as pool:
         ids = list(pool.map(lambda _: warm.create().id, range(20)))

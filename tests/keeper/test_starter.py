@@ -4,6 +4,7 @@
 import os
 import re
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,18 @@ def test_it_is_gone_after_a_while(start_keeper):
     wait_until(lambda: waiting(keeper) == [])
     wait_until(lambda: not any(name.startswith("exec-") for name in os.listdir(keeper.box)))
     assert say(keeper, "echo again") == "again\n"
+
+
+def test_one_that_may_come_at_any_time_is_waited_for_until_it_is_to_come_soon(start_keeper):
+    keeper = start_keeper()
+    keeper.stub.ExpectExec(protocol().ExpectExecRequest(user=AGENT, patiently=True))
+    wait_until(lambda: len(waiting(keeper)) == 1)
+    (pid,) = waiting(keeper)
+    time.sleep(6)  # longer than for one that is to come soon
+    assert waiting(keeper) == [pid]
+    keeper.stub.ExpectExec(protocol().ExpectExecRequest(user=AGENT))
+    wait_until(lambda: not waiting(keeper))
+    assert say(keeper, "echo here") == "here\n"
 
 
 def test_none_waits_while_something_runs(start_keeper):

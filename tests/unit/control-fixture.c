@@ -795,11 +795,16 @@ static bool deliver_one(Fake *fake) {
         return false;
 }
 
+static void run(Fixture *fixture) {
+        (void) uv_run(&fixture->loop, UV_RUN_NOWAIT);
+        control_sync(fixture->control); /* as if something were sent in each turn */
+}
+
 void fixture_turn(Fixture *fixture) {
         for (unsigned quiet = 0; quiet < 3; quiet++) {
-                (void) uv_run(&fixture->loop, UV_RUN_NOWAIT);
+                run(fixture);
                 while (deliver_one(&fixture->fake)) {
-                        (void) uv_run(&fixture->loop, UV_RUN_NOWAIT);
+                        run(fixture);
                         quiet = 0;
                 }
         }

@@ -20,23 +20,78 @@ static void on_durable(const HutchError *err, void *user) {
         }
 }
 
-static void answers_wait_for_the_commit(void **state) {
-        Fixture *f = *state;
+static void create_sandbox(Fixture *f) {
         _cleanup_(sandbox_spec_unrefp) SandboxSpec *spec = fixture_spec("");
         SandboxView view;
 
         assert_int_equal(control_create_sandbox(f->control, &alice, &(const RequestKey){ .method = "C" }, "sb-one",
                                                 spec, &view, NULL),
                          0);
-        control_when_durable(f->control, on_durable, f);
+}
+
+static void answers_wait_for_the_commit(void **state) {
+        Fixture *f = *state;
+
+        create_sandbox(f);
+        control_when_committed(f->control, on_durable, f);
         assert_int_equal(f->n_durable, 0);
         control_commit(f->control);
         assert_int_equal(f->n_durable, 1);
 
-        control_when_durable(f->control, on_durable, f); /* nothing to be made durable */
+        control_when_committed(f->control, on_durable, f); /* nothing to be made durable */
         assert_int_equal(f->n_durable, 1);
         fixture_turn(f);
         assert_int_equal(f->n_durable, 2);
+}
+
+static void what_nobody_sends_for_is_synced_before_long(void **state) {
+        Fixture *f = *state;
+
+        create_sandbox(f);
+        control_when_durable(f->control, on_durable, f);
+        control_commit(f->control);
+        assert_false(control_is_synced(f->control));
+        assert_int_equal(f->n_durable, 0);
+        while (!control_is_synced(f->control))
+                (void) uv_run(&f->loop, UV_RUN_NOWAIT);
+        (void) uv_run(&f->loop, UV_RUN_NOWAIT);
+        assert_int_equal(f->n_durable, 1);
+
+        /* There is nothing to wait for. */
+        control_when_durable(f->control, on_durable, f);
+        control_commit(f->control);
+        assert_int_equal(f->n_durable, 2);
+}
+
+static void what_is_durable_stays_so_when_the_next_commit_fails(void **state) {
+        Fixture *f = *state;
+        SandboxView view;
+
+        create_sandbox(f);
+        control_when_durable(f->control, on_durable, f);
+        control_commit(f->control);
+        control_sync(f->control);
+        fixture_break_store(f, true);
+        assert_int_equal(control_stop_sandbox(f->control, &alice, "sb-one", 0, &view, NULL), 0);
+        control_when_durable(f->control, on_durable, f);
+        control_commit(f->control);
+        assert_int_equal(f->n_durable, 1);
+        assert_int_equal(f->n_not_durable, 1);
+        fixture_break_store(f, false);
+}
+
+static void what_is_removed_is_synced_before(void **state) {
+        Fixture *f = *state;
+        SandboxView view;
+
+        create(f, "sb-one", "");
+        assert_int_equal(control_delete_sandbox(f->control, &alice, "sb-one", &view, NULL), 0);
+        control_commit(f->control);
+        control_commit(f->control);
+        assert_int_equal(fake_sandbox(f, "sb-one")->n_remove, 0);
+        control_sync(f->control);
+        control_commit(f->control);
+        assert_int_equal(fake_sandbox(f, "sb-one")->n_remove, 1);
 }
 
 static void delete_it(const HutchError *err, void *user) {
@@ -53,7 +108,7 @@ static void nothing_is_done_for_what_is_not_durable(void **state) {
 
         create(f, "sb-one", "");
         assert_int_equal(control_stop_sandbox(f->control, &alice, "sb-one", 0, &view, NULL), 0);
-        control_when_durable(f->control, delete_it, f); /* asked while the stop is answered */
+        control_when_committed(f->control, delete_it, f); /* asked while the stop is answered */
         control_commit(f->control);
         assert_int_equal(fake_sandbox(f, "sb-one")->n_remove, 0);
         fixture_turn(f);
@@ -76,7 +131,7 @@ static void a_request_that_is_not_durable_never_was(void **state) {
         assert_int_equal(
                 control_create_exec(f->control, &alice, &key, "sb-new", "exec", exec_spec, false, &exec_view, NULL), 0);
         assert_int_equal(control_stop_sandbox(f->control, &alice, "sb-old", 0, &view, NULL), 0);
-        control_when_durable(f->control, on_durable, f);
+        control_when_committed(f->control, on_durable, f);
         control_commit(f->control);
         assert_int_equal(f->n_not_durable, 1);
         assert_refused(f, control_get_sandbox(f->control, &alice, "sb-new", &view, &f->err), "SANDBOX_NOT_FOUND");
@@ -106,7 +161,7 @@ static void a_request_with_an_id_fails_at_once_and_may_be_repeated(void **state)
         fixture_break_store(f, true);
         r = control_create_sandbox(f->control, &alice, &key, "sb-one", spec, &view, &f->err);
         if (r == 0) {
-                control_when_durable(f->control, on_durable, f);
+                control_when_committed(f->control, on_durable, f);
                 control_commit(f->control);
                 assert_int_equal(f->n_not_durable, 1);
         } else {
@@ -292,6 +347,9 @@ static void whoever_comes_or_goes_while_the_store_fails_counts(void **state) {
 int main(void) {
         const struct CMUnitTest tests[] = {
                 test(answers_wait_for_the_commit),
+                test(what_nobody_sends_for_is_synced_before_long),
+                test(what_is_durable_stays_so_when_the_next_commit_fails),
+                test(what_is_removed_is_synced_before),
                 test(nothing_is_done_for_what_is_not_durable),
                 test(a_request_that_is_not_durable_never_was),
                 test(a_request_with_an_id_fails_at_once_and_may_be_repeated),

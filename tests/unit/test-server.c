@@ -53,6 +53,7 @@ typedef struct Fixture {
         size_t n_flushes;
         uint64_t sent_before; /* bytes, when the first handler ran since the flush before */
         bool unflushed;
+        bool unsent; /* an answer was given, and before_send() was not called since */
         bool answers_at_flush;
         bool frees_server;
         size_t n_failures;
@@ -67,7 +68,7 @@ static void echo(Call *call, const uint8_t *message, size_t len, void *context) 
         f->n_calls++;
         if (!f->unflushed)
                 f->sent_before = server_stats(f->server).sent_bytes;
-        f->unflushed = true;
+        f->unflushed = f->unsent = true;
         call_reply(call, message, len);
 }
 
@@ -158,6 +159,14 @@ static void before_flush(void *user) {
         }
 }
 
+static void before_send(void *user) {
+        Fixture *f = user;
+
+        if (f->unsent)
+                assert_int_equal(server_stats(f->server).sent_bytes, f->sent_before);
+        f->unsent = false;
+}
+
 static void connection_failed(const Peer *peer, const HutchError *err, void *user) {
         Fixture *f = user;
 
@@ -188,6 +197,7 @@ static int set_up(void **state) {
         f->options = server_options_default;
         f->options.limits = &f->limits;
         f->options.before_flush = before_flush;
+        f->options.before_send = before_send;
         f->options.connection_failed = connection_failed;
         f->options.user = f;
         snprintf(f->path, sizeof(f->path), "%s/server.sock", dir);
@@ -387,6 +397,17 @@ static void the_flush_is_announced_and_may_answer(void **state) {
         stream = h2_client_call_unary(connect_client(f), "/test.Echo/Hang", "");
         RUN_UNTIL(f, h2_stream_is_answered(stream, "flushed"));
         assert_true(f->n_flushes > 0);
+}
+
+static void what_is_sent_is_announced(void **state) {
+        Fixture *f = *state;
+        H2Stream *stream;
+
+        start(f);
+        stream = h2_client_call_unary(connect_client(f), "/test.Echo/Echo", "x");
+        RUN_UNTIL(f, f->n_calls == 1);
+        RUN_UNTIL(f, h2_stream_is_answered(stream, "x"));
+        assert_false(f->unsent);
 }
 
 /* Nobody is called while nothing happens. */
@@ -1462,6 +1483,7 @@ int main(void) {
                 SERVER_TEST(peers_are_known),
                 SERVER_TEST(answers_may_come_later),
                 SERVER_TEST(the_flush_is_announced_and_may_answer),
+                SERVER_TEST(what_is_sent_is_announced),
                 SERVER_TEST(idle_connections_cost_nothing),
                 SERVER_TEST(a_slow_reader_holds_up_its_stream_only),
                 SERVER_TEST(a_full_socket_holds_up_the_server),

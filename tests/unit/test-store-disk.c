@@ -268,15 +268,58 @@ static void a_write_that_fails_anywhere_leaves_all_or_nothing(void **state) {
         assert_true(n > 1000);
 }
 
-static void a_commit_is_synced(void **state) {
+static void a_commit_is_written_and_a_sync_syncs_it(void **state) {
         _cleanup_(store_closep) Store *store = open_store("db");
 
+        assert_int_equal(store_sync(store, NULL), 0);
         for (uint64_t serial = 1; serial <= 20; serial++) {
-                put_sandbox(store, serial, SANDBOX_READY);
                 is_synced = false;
+                put_sandbox(store, serial, SANDBOX_READY);
+                assert_int_equal(store_sync(store, NULL), 0); /* of nothing */
+                assert_false(is_synced);
                 commit(store);
+                assert_false(store_is_synced(store));
+                assert_int_equal(store_sync(store, NULL), 0);
                 assert_true(is_synced);
+                assert_true(store_is_synced(store));
         }
+}
+
+static void a_sync_that_fails_says_so(void **state) {
+        _cleanup_(error_clear) HutchError err = {};
+        Store *store = open_store("db");
+
+        put_sandbox(store, 1, SANDBOX_READY);
+        commit(store);
+        until_failure = 1;
+        assert_int_equal(store_sync(store, &err), -EIO);
+        assert_string_equal(err.reason, "STORE_UNAVAILABLE");
+        assert_false(store_is_synced(store));
+        until_failure = -1;
+        store_close(store);
+
+        store = open_store("db");
+        assert_counts(store, 1, 0, 0, 0);
+        store_close(store);
+}
+
+/* What the disk did not take is in memory only; it is written once more by whoever comes next. */
+static void a_log_that_is_found_is_written_back(void **state) {
+        Store *store = open_store("db"), *next;
+
+        put_sandbox(store, 1, SANDBOX_READY);
+        commit(store);
+        copy_file("db", "copy");
+        copy_file("db-wal", "copy-wal");
+        store_close(store);
+
+        next = open_store("copy");
+        (void) unlink(store_path("copy-wal"));
+        copy_file("copy", "db");
+        store = open_store("db");
+        assert_counts(store, 1, 0, 0, 0);
+        store_close(store);
+        store_close(next);
 }
 
 static void a_store_that_cannot_be_made_leaves_nothing(void **state) {
@@ -487,7 +530,9 @@ static void a_full_disk_is_told_and_the_store_goes_on_when_there_is_space(void *
 int main(void) {
         const struct CMUnitTest tests[] = {
                 SHIM_TEST(a_write_that_fails_anywhere_leaves_all_or_nothing),
-                SHIM_TEST(a_commit_is_synced),
+                SHIM_TEST(a_commit_is_written_and_a_sync_syncs_it),
+                SHIM_TEST(a_sync_that_fails_says_so),
+                SHIM_TEST(a_log_that_is_found_is_written_back),
                 SHIM_TEST(a_store_that_cannot_be_made_leaves_nothing),
                 SHIM_TEST(a_backup_that_fails_leaves_nothing),
                 STORE_TEST(a_limit_on_files_is_told_and_does_no_harm),

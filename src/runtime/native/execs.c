@@ -530,8 +530,7 @@ static void on_expect_answered(void *user, const ProtobufCMessage *reply, const 
 
 /* The keeper does not need to be told while others run, and after the second it expects the next one by itself. One
  * that still builds the sandbox begins with it, whatever ran there before. */
-void execs_expect(RuntimeSandbox *base, const char *user) {
-        NativeSandbox *sandbox = (NativeSandbox *) base;
+static void expect(NativeSandbox *sandbox, const char *user, bool patiently) {
         Hutch__Keeper__V1__ExpectExecRequest request = HUTCH__KEEPER__V1__EXPECT_EXEC_REQUEST__INIT;
         bool is_starting = sandbox->phase == PHASE_CONNECTING && sandbox->spawned && sandbox->client;
 
@@ -540,10 +539,20 @@ void execs_expect(RuntimeSandbox *base, const char *user) {
                 return;
 
         request.user = (char *) user;
+        request.patiently = patiently;
         keeper_client_call(sandbox->client, "ExpectExec", &request.base,
                            &hutch__keeper__v1__expect_exec_response__descriptor,
                            is_starting ? sandbox->runtime->start_timeout : 0, on_expect_answered, sandbox);
-        sandbox->expecting_until = uv_now(sandbox->runtime->loop) + EXPECTING_MS;
+        /* That one does come, in the end, is to be told. */
+        sandbox->expecting_until = patiently ? 0 : uv_now(sandbox->runtime->loop) + EXPECTING_MS;
+}
+
+void execs_expect(RuntimeSandbox *base, const char *user) {
+        expect((NativeSandbox *) base, user, false);
+}
+
+void execs_expect_start(NativeSandbox *sandbox) {
+        expect(sandbox, sandbox->expected_user, sandbox->expects_patiently);
 }
 
 void execs_start(RuntimeSandbox *base, const RuntimeExec *start) {

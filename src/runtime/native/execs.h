@@ -17,6 +17,9 @@ int execs_open_output(RuntimeSandbox *sandbox, const char *exec_id, int stream);
 int execs_drop_output(RuntimeSandbox *sandbox, const char *exec_id);
 void execs_follow_output(RuntimeSandbox *sandbox, const char *exec_id, bool follow);
 
+/* The keeper was started, and is told what start() said of an exec to come. */
+void execs_expect_start(NativeSandbox *sandbox) __attribute__((nonnull));
+
 /* recover() wants to know of it. */
 void execs_ask(NativeSandbox *sandbox, const char *exec_id) __attribute__((nonnull));
 

@@ -459,7 +459,7 @@ static void spawn(NativeSandbox *sandbox) {
         }
 
         if (sandbox->expected_user)
-                execs_expect(&sandbox->base, sandbox->expected_user);
+                execs_expect_start(sandbox);
         sandbox->pause_ms = 0;
         sandbox->deadline = now_ms(sandbox) + to_ms(runtime->start_timeout);
         arm(sandbox, to_ms(runtime->start_timeout));
@@ -756,6 +756,7 @@ void native_sandbox_start(RuntimeSandbox *base, const RuntimeSpec *spec) {
         sandbox->spawned = false;
         free(sandbox->expected_user);
         sandbox->expected_user = spec->expected_user ? xstrdup(spec->expected_user) : NULL;
+        sandbox->expects_patiently = spec->expects_patiently;
         for (const char *const *id = spec->exec_ids; id && *id; id++)
                 execs_spare(sandbox, *id);
         set_goal(sandbox, GOAL_START);

@@ -134,6 +134,7 @@ typedef struct NativeSandbox {
         NativeExec *execs, *last_exec; /* in the order they came */
         uint64_t expecting_until;      /* of uv_now(): the keeper has a process wait by itself */
         char *expected_user;           /* to be told to the keeper when it is started; or NULL */
+        bool expects_patiently;
         unsigned n_started;            /* execs, by this keeper */
         bool freed;
 } NativeSandbox;

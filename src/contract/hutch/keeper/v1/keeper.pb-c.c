@@ -3201,7 +3201,7 @@ const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_limit_hit__descriptor
   (ProtobufCMessageInit) hutch__keeper__v1__keeper_limit_hit__init,
   NULL,NULL,NULL    /* reserved[123] */
 };
-static const ProtobufCFieldDescriptor hutch__keeper__v1__expect_exec_request__field_descriptors[1] =
+static const ProtobufCFieldDescriptor hutch__keeper__v1__expect_exec_request__field_descriptors[2] =
 {
   {
     "user",
@@ -3215,14 +3215,27 @@ static const ProtobufCFieldDescriptor hutch__keeper__v1__expect_exec_request__fi
     0,             /* flags */
     0,NULL,NULL    /* reserved1,reserved2, etc */
   },
+  {
+    "patiently",
+    2,
+    PROTOBUF_C_LABEL_NONE,
+    PROTOBUF_C_TYPE_BOOL,
+    0,   /* quantifier_offset */
+    offsetof(Hutch__Keeper__V1__ExpectExecRequest, patiently),
+    NULL,
+    NULL,
+    0,             /* flags */
+    0,NULL,NULL    /* reserved1,reserved2, etc */
+  },
 };
 static const unsigned hutch__keeper__v1__expect_exec_request__field_indices_by_name[] = {
+  1,   /* field[1] = patiently */
   0,   /* field[0] = user */
 };
 static const ProtobufCIntRange hutch__keeper__v1__expect_exec_request__number_ranges[1 + 1] =
 {
   { 1, 0 },
-  { 0, 1 }
+  { 0, 2 }
 };
 const ProtobufCMessageDescriptor hutch__keeper__v1__expect_exec_request__descriptor =
 {
@@ -3232,7 +3245,7 @@ const ProtobufCMessageDescriptor hutch__keeper__v1__expect_exec_request__descrip
   "Hutch__Keeper__V1__ExpectExecRequest",
   "hutch.keeper.v1",
   sizeof(Hutch__Keeper__V1__ExpectExecRequest),
-  1,
+  2,
   hutch__keeper__v1__expect_exec_request__field_descriptors,
   hutch__keeper__v1__expect_exec_request__field_indices_by_name,
   1,  hutch__keeper__v1__expect_exec_request__number_ranges,

@@ -696,10 +696,14 @@ struct  Hutch__Keeper__V1__ExpectExecRequest
    * Its user, as in StartExecRequest.
    */
   char *user;
+  /*
+   * It may come at any time. Else it comes within seconds, or not at all, whatever was said before.
+   */
+  protobuf_c_boolean patiently;
 };
 #define HUTCH__KEEPER__V1__EXPECT_EXEC_REQUEST__INIT \
  { PROTOBUF_C_MESSAGE_INIT (&hutch__keeper__v1__expect_exec_request__descriptor) \
-    , (char *)protobuf_c_empty_string }
+    , (char *)protobuf_c_empty_string, 0 }
 
 
 /*
