@@ -93,6 +93,8 @@ static void start_exec(Exec *exec) {
                         .environment = environment,
                         .set_home = exec_wants_default(sandbox, spec, "HOME"),
                         .set_user = exec_wants_default(sandbox, spec, "USER"),
+                        .quietly = exec->record.bound && !spec->stdin_stream && !spec->terminal &&
+                                   sandbox->control->n_watches == 0,
                         .working_directory = spec->working_directory ? spec->working_directory
                                                                      : sandbox->record.spec->working_directory,
                         .user = exec_user(sandbox, spec),

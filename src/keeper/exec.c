@@ -27,6 +27,7 @@
 #include "model/ids.h"
 
 #define POLL_INTERVAL (20 * NSEC_PER_MSEC) /* between questions whether a group is empty that cannot be waited for */
+#define QUIET_TIME (2 * NSEC_PER_MSEC)     /* that the start of an exec is not told, where nobody is in a hurry */
 
 typedef enum Stage {
         STAGE_STARTING,   /* until the error pipe tells */
@@ -48,6 +49,8 @@ struct KeptExec {
         Watch *pidfd_watch, *error_watch, *group_watch;
         Alarm *alarm;       /* what the stage waits for at most */
         Alarm *group_alarm; /* where there is no descriptor for it */
+        bool quietly;
+        Alarm *tell_alarm; /* it has started, which is told then */
         Pump *out, *err;
         int n_flowing; /* pumps that have not ended */
         Input *input;  /* NULL: stdin is empty */
@@ -137,6 +140,7 @@ static void release_processes(KeptExec *exec) {
         exec->error_fd = fd_close(exec->error_fd);
         exec->group_watch = watch_free(exec->group_watch);
         exec->group_alarm = alarm_free(exec->group_alarm);
+        exec->tell_alarm = alarm_free(exec->tell_alarm);
         exec->alarm = alarm_free(exec->alarm);
 }
 
@@ -292,6 +296,13 @@ static uint64_t time_left(const KeptExec *exec) {
         return exec->timeout > gone ? exec->timeout - gone : 0;
 }
 
+static void on_tell_alarm(void *user) {
+        KeptExec *exec = user;
+
+        exec->tell_alarm = alarm_free(exec->tell_alarm);
+        exec->owner->changed(exec, exec->owner->user);
+}
+
 static void exec_started(KeptExec *exec) {
         exec->error_watch = watch_free(exec->error_watch);
         exec->error_fd = fd_close(exec->error_fd);
@@ -299,7 +310,12 @@ static void exec_started(KeptExec *exec) {
         exec->stage = STAGE_RUNNING;
         if (exec->kill_cause == EXEC_END_CAUSE_NONE)
                 alarm_set(exec->alarm, time_left(exec));
-        exec->owner->changed(exec, exec->owner->user);
+        if (exec->quietly) {
+                exec->tell_alarm = alarm_new(exec->owner->loop, on_tell_alarm, exec);
+                alarm_set(exec->tell_alarm, QUIET_TIME);
+        } else {
+                exec->owner->changed(exec, exec->owner->user);
+        }
 }
 
 /* Looks whether the program was started. */
@@ -584,6 +600,7 @@ int kept_exec_start(const ExecOwner *owner, const ExecPlan *plan, KeptExec **ret
                 .timeout = plan->timeout,
                 .kill_grace = plan->kill_grace,
                 .alarm = alarm_new(owner->loop, on_alarm, exec),
+                .quietly = plan->quietly,
         };
         r = exec_launch(exec, plan, &failure);
         if (r < 0) {

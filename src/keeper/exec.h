@@ -70,6 +70,7 @@ typedef struct ExecPlan {
         bool terminal;
         uint32_t rows, columns;
         uint64_t output_limit; /* bytes of each stream */
+        bool quietly;          /* its start may be told a little later: with its end, if that is sooner */
 } ExecPlan;
 
 /* How it is. */

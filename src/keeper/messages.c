@@ -178,6 +178,7 @@ static int order_fill(ExecOrder *order, const Hutch__Keeper__V1__StartExecReques
                 .timeout = duration_to_ns(request->timeout, UINT64_MAX),
                 .kill_grace = duration_to_ns(request->kill_grace, EXEC_DEFAULT_GRACE),
                 .stdin_stream = request->stdin_stream,
+                .quietly = request->quietly,
                 .input = request->input.data,
                 .input_len = request->input.len,
                 .terminal = terminal != NULL,

@@ -84,6 +84,7 @@ typedef struct RuntimeExec {
         const ExecSpec *spec;
         char *const *environment; /* merged, NAME=VALUE, ordered by name, ends with NULL */
         bool set_home, set_user;  /* HOME and USER, which only the inside knows, are to be added to it */
+        bool quietly;             /* exec_started may come some milliseconds later */
         const char *working_directory;
         const char *user;
         uint64_t timeout; /* 0: none */

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import pytest
 import sanitizers
-from keeper import MIB, protocol, wait_until
+from keeper import MIB, Watch, protocol, wait_until
 
 
 def exit_code(ended) -> int:
@@ -40,6 +40,24 @@ def test_a_process_ends_with_its_code(keeper):
         assert exit_code(ended) == code
         assert ended.start_time.ToNanoseconds() <= ended.end.end_time.ToNanoseconds()
         assert not ended.end.HasField("failure")
+
+
+def test_one_that_is_started_quietly_is_told_of_all_the_same(keeper):
+    for _ in range(20):
+        short = keeper.start("true", quietly=True)
+        assert short.HasField("start_time")
+        assert exit_code(keeper.wait(short.exec_id)) == 0
+    watch = Watch(keeper)
+    long = keeper.start("sleep", "1000", quietly=True)
+    assert long.HasField("start_time")
+    assert not long.HasField("end")
+    wait_until(lambda: watch.execs(long.exec_id))
+    assert watch.execs(long.exec_id) == [long]
+    keeper.cancel(long.exec_id, 0)
+    keeper.wait(long.exec_id)
+    missing = keeper.start("/nowhere", quietly=True)
+    assert missing.HasField("end")
+    assert not missing.HasField("start_time")
 
 
 def test_a_process_ends_with_its_signal(keeper):

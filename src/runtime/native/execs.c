@@ -503,6 +503,7 @@ static int encode_start(const RuntimeExec *exec, uint8_t **ret_bytes, size_t *re
                 request.n_argv++;
         request.set_home = exec->set_home;
         request.set_user = exec->set_user;
+        request.quietly = exec->quietly;
         request.working_directory = (char *) exec->working_directory;
         request.user = (char *) exec->user;
         request.timeout = exec->timeout ? &timeout : NULL;

@@ -3270,7 +3270,7 @@ const ProtobufCMessageDescriptor hutch__keeper__v1__expect_exec_response__descri
   (ProtobufCMessageInit) hutch__keeper__v1__expect_exec_response__init,
   NULL,NULL,NULL    /* reserved[123] */
 };
-static const ProtobufCFieldDescriptor hutch__keeper__v1__start_exec_request__field_descriptors[13] =
+static const ProtobufCFieldDescriptor hutch__keeper__v1__start_exec_request__field_descriptors[14] =
 {
   {
     "exec_id",
@@ -3428,6 +3428,18 @@ static const ProtobufCFieldDescriptor hutch__keeper__v1__start_exec_request__fie
     0,             /* flags */
     0,NULL,NULL    /* reserved1,reserved2, etc */
   },
+  {
+    "quietly",
+    14,
+    PROTOBUF_C_LABEL_NONE,
+    PROTOBUF_C_TYPE_BOOL,
+    0,   /* quantifier_offset */
+    offsetof(Hutch__Keeper__V1__StartExecRequest, quietly),
+    NULL,
+    NULL,
+    0,             /* flags */
+    0,NULL,NULL    /* reserved1,reserved2, etc */
+  },
 };
 static const unsigned hutch__keeper__v1__start_exec_request__field_indices_by_name[] = {
   1,   /* field[1] = argv */
@@ -3436,6 +3448,7 @@ static const unsigned hutch__keeper__v1__start_exec_request__field_indices_by_na
   10,   /* field[10] = input */
   6,   /* field[6] = kill_grace */
   9,   /* field[9] = output_limit_bytes */
+  13,   /* field[13] = quietly */
   11,   /* field[11] = set_home */
   12,   /* field[12] = set_user */
   7,   /* field[7] = stdin_stream */
@@ -3447,7 +3460,7 @@ static const unsigned hutch__keeper__v1__start_exec_request__field_indices_by_na
 static const ProtobufCIntRange hutch__keeper__v1__start_exec_request__number_ranges[1 + 1] =
 {
   { 1, 0 },
-  { 0, 13 }
+  { 0, 14 }
 };
 const ProtobufCMessageDescriptor hutch__keeper__v1__start_exec_request__descriptor =
 {
@@ -3457,7 +3470,7 @@ const ProtobufCMessageDescriptor hutch__keeper__v1__start_exec_request__descript
   "Hutch__Keeper__V1__StartExecRequest",
   "hutch.keeper.v1",
   sizeof(Hutch__Keeper__V1__StartExecRequest),
-  13,
+  14,
   hutch__keeper__v1__start_exec_request__field_descriptors,
   hutch__keeper__v1__start_exec_request__field_indices_by_name,
   1,  hutch__keeper__v1__start_exec_request__number_ranges,

@@ -778,10 +778,14 @@ struct  Hutch__Keeper__V1__StartExecRequest
    * The same for USER.
    */
   protobuf_c_boolean set_user;
+  /*
+   * Nobody is in a hurry to hear that it has started: one that ends soon is told of, and the request answered, then.
+   */
+  protobuf_c_boolean quietly;
 };
 #define HUTCH__KEEPER__V1__START_EXEC_REQUEST__INIT \
  { PROTOBUF_C_MESSAGE_INIT (&hutch__keeper__v1__start_exec_request__descriptor) \
-    , (char *)protobuf_c_empty_string, 0,NULL, 0,NULL, (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string, NULL, NULL, 0, NULL, 0, {0,NULL}, 0, 0 }
+    , (char *)protobuf_c_empty_string, 0,NULL, 0,NULL, (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string, NULL, NULL, 0, NULL, 0, {0,NULL}, 0, 0, 0 }
 
 
 /*
