@@ -42,6 +42,7 @@ static const char *message_of(const HutchError *err) {
         return err ? error_message(err) : "no reason was given";
 }
 
+/* As with execs, below: that it is READY is made durable with what follows it soon, unless something waits for that. */
 static void on_started(void *user) {
         _cleanup_(error_clear) HutchError err = {};
         Sandbox *sandbox = user;
@@ -58,18 +59,24 @@ static void on_started(void *user) {
                 return;
         }
 
-        operation_done(sandbox, OPERATION_START);
-        if (sandbox->record.state != SANDBOX_PENDING)
+        if (sandbox->record.state != SANDBOX_PENDING) {
+                operation_done(sandbox, OPERATION_START);
                 return;
+        }
 
         runs_main = exec_main_is_due(sandbox, &err);
         if (runs_main < 0) {
                 log_error("a sandbox waits for the store", LOG_STR("sandbox", sandbox->record.id),
                           LOG_STR("error", error_message(&err)));
+                operation_done(sandbox, OPERATION_START);
                 sandbox_retry(sandbox);
                 return;
         }
+        sandbox->control->lingers = sandbox->control->n_watches == 0 && !runs_main && sandbox->n_file_calls == 0 &&
+                                    sandbox->record.pause_wanted == PAUSE_WANTED_NONE;
+        operation_done(sandbox, OPERATION_START);
         observe(sandbox, SANDBOX_OBSERVED_STARTED, REASON_UNSPECIFIED, "");
+        sandbox->control->lingers = false;
         if (runs_main)
                 exec_create_main(sandbox);
         /* Execs that are durable need not wait until it is that the sandbox is READY: whoever starts it again, as it is

@@ -843,6 +843,8 @@ void create(Fixture *fixture, const char *id, const char *text) {
         if (r < 0)
                 fail_msg("%s", error_message(&fixture->err));
         fixture_turn(fixture);
+        control_commit(fixture->control); /* as when somebody asks: that it is READY may wait for that */
+        fixture_turn(fixture);
 }
 
 void create_exec(Fixture *fixture, const char *sandbox_id, const char *exec_id, const char *text) {

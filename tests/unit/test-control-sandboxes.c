@@ -786,6 +786,50 @@ static void history_goes_faster_than_it_can_come(void **state) {
         assert_int_equal(store_find_request(f->store, &row, NULL), -ENOENT);
 }
 
+static void ignore_watch(Watch *watch, void *user) {
+        (void) watch;
+        (void) user;
+}
+
+/* How many events are in the store once @id runs. */
+static uint64_t events_of_start(Fixture *f, const char *id) {
+        char made[ID_LEN_MAX + 1];
+        uint64_t before = control_cursor(f->control);
+
+        assert_int_equal(create_as(f, &alice, id, NULL, 0, made), 0);
+        fixture_turn(f);
+        assert_state(f, id, "READY");
+        return control_cursor(f->control) - before;
+}
+
+static void that_one_is_ready_is_committed_with_what_follows_unless_somebody_watches(void **state) {
+        Fixture *f = *state;
+        _cleanup_(watch_freep) Watch *watch = NULL;
+        uint64_t cursor, n = 2, end = clock_monotonic_ns() + 60 * NSEC_PER_SEC;
+        char id[ID_LEN_MAX + 1];
+
+        /* On a host that stalls it may have waited long enough. */
+        for (unsigned i = 0; n != 1 && i < 100; i++) {
+                (void) snprintf(id, sizeof(id), "sb-%u", i);
+                n = events_of_start(f, id);
+        }
+        assert_int_equal(n, 1);
+        cursor = control_cursor(f->control);
+        control_commit(f->control); /* somebody asks */
+        assert_int_equal(control_cursor(f->control), cursor + 1);
+
+        cursor = control_cursor(f->control) + 1;
+        (void) events_of_start(f, "sb-two");
+        while (control_cursor(f->control) == cursor && clock_monotonic_ns() < end)
+                fixture_wait(f, 1);
+        assert_int_equal(control_cursor(f->control), cursor + 1);
+
+        assert_int_equal(control_watch(f->control, &alice, &(const WatchFilter){}, cursor + 1, ignore_watch, NULL,
+                                       &watch, &f->err),
+                         0);
+        assert_int_equal(events_of_start(f, "sb-three"), 2);
+}
+
 #define test(name) cmocka_unit_test_setup_teardown(name, fixture_set_up, fixture_tear_down)
 
 int main(void) {
@@ -793,6 +837,7 @@ int main(void) {
                 test(every_request_does_in_every_state_what_the_table_says),
                 test(every_observation_does_in_every_state_what_the_table_says),
                 test(a_machine_that_restarted_has_stopped_everything),
+                test(that_one_is_ready_is_committed_with_what_follows_unless_somebody_watches),
                 test(a_delete_during_a_create_ends_in_deleted),
                 test(a_stop_supersedes_and_keeps_its_grace),
                 test(a_pause_and_an_unpause_do_not_cross),
