@@ -18,9 +18,10 @@
  *
  * A request changes memory at once, or is refused with everything as it was. Nothing of it may be told to anybody
  * before it is durable: whoever answers a request does so in control_when_committed(), and calls control_sync() before
- * the answer leaves the process. Once in each turn of the loop control_commit() gives all changes to the store, answers,
- * shows the events to watchers, and then starts the work that follows from them. When a commit fails, memory is put back as the store has it, the requests
- * fail with STORE_UNAVAILABLE, and the runtimes are asked again for what they had told.
+ * the answer leaves the process. Once in each turn of the loop control_commit() gives all changes to the store, starts
+ * the work that follows from them, answers, and shows the events to watchers. When a commit fails, memory is put back
+ * as the store has it, the requests fail with STORE_UNAVAILABLE, and the runtimes are asked again for what they had
+ * told.
  *
  * Records and texts that functions give out are valid until control is called the next time. */
 

@@ -266,6 +266,8 @@ void stream_sent(Stream *stream, size_t len) {
         size_t low_water;
 
         session_unqueue_bytes(session, len);
+        if (stream->local_ended && stream->outbox.len == 0)
+                byte_queue_clear(&stream->outbox); /* the other side may go on for as long as it likes */
         low_water = session_is_slowed(session) ? 0 : session->limits.high_water / 2;
         if (!stream->is_full || stream->outbox.len > low_water)
                 return;

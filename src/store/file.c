@@ -275,8 +275,8 @@ static const char pragmas[] = "PRAGMA journal_mode = WAL;"
                               "PRAGMA temp_store = MEMORY;"
                               "PRAGMA journal_size_limit = " WAL_KEPT_MAX;
 
-/* Writes the log back, and has it begin anew. A daemon before this one may have ended because the disk did not take some
- * of it: what is read of that is in memory only, and the kernel does not try again. */
+/* Writes the log back, and has it begin anew. A daemon before this one may have ended because the disk did not take
+ * some of it: what is read of that is in memory only, and the kernel does not try again. */
 static void write_log_back(sqlite3 *db) {
         (void) sqlite3_wal_checkpoint_v2(db, NULL, SQLITE_CHECKPOINT_RESTART, NULL, NULL);
 }

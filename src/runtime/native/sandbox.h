@@ -135,7 +135,7 @@ typedef struct NativeSandbox {
         uint64_t expecting_until;      /* of uv_now(): the keeper has a process wait by itself */
         char *expected_user;           /* to be told to the keeper when it is started; or NULL */
         bool expects_patiently;
-        unsigned n_started;            /* execs, by this keeper */
+        unsigned n_started; /* execs, by this keeper */
         bool freed;
 } NativeSandbox;
 
