@@ -24,7 +24,7 @@
 
 #define RETRY_PAUSE NSEC_PER_SEC
 #define LINGER_MSEC 5 /* that a change which nobody waits for does, for others to be committed with */
-#define SYNC_MSEC 2   /* that what was committed, and nobody is told of, waits to be made durable with more */
+#define SYNC_MSEC 4   /* that what was committed, and nobody is told of, waits to be made durable with more */
 #define CLAIM_TIME (60 * NSEC_PER_SEC)
 #define REPEAT_TIME (15 * NSEC_PER_SEC)
 #define WARM_TIME (3600 * NSEC_PER_SEC)

@@ -276,7 +276,8 @@ Exec *exec_accept(Sandbox *sandbox, const char *id, ExecSpec *spec, bool bound, 
         Event event = { .type = EVENT_EXEC_CREATED, .is_new = true };
         Exec *exec;
 
-        if ((sandbox->record.state == SANDBOX_READY || sandbox->operation == OPERATION_START) && sandbox->n_active == 0)
+        if ((sandbox->record.state == SANDBOX_READY || sandbox->operation == OPERATION_START) &&
+            sandbox->n_active == 0 && !(sandbox->is_new && sandbox->was_warm))
                 exec_expect(sandbox, spec);
         sandbox_change(sandbox);
         text_copy(record.id, sizeof record.id, id);

@@ -203,6 +203,9 @@ int control_create_sandbox(Control *control, const Caller *caller, const Request
 
         sandbox = sandbox_make(control, caller, new_id, spec);
         sandbox_accept(sandbox, caller, &shape);
+        /* It has a process wait for its first exec. That would be soon now, or never. */
+        if (sandbox->was_warm)
+                sandbox->remote->verbs->expect_exec(sandbox->remote, spec->user);
         FAILPOINT("control.create.accepted");
 
         *ret_view = view_of(sandbox);

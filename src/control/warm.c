@@ -275,7 +275,6 @@ bool warm_take(Sandbox *sandbox, WarmShape *shape) {
                 sandbox->record.uid_slot = warm->uid_slot;
                 sandbox->remote = warm->remote;
                 sandbox->remote->verbs->rebind(sandbox->remote, &sandbox_runtime_events, sandbox);
-                sandbox->remote->verbs->expect_exec(sandbox->remote, sandbox->record.spec->user);
                 warm_sandbox_free(warm);
         }
         arm(control);

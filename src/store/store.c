@@ -94,9 +94,10 @@ int store_sync(Store *store, HutchError *err) {
         if (store_is_synced(store))
                 return 0;
 
-        /* SQLite itself syncs the log only before it writes it back. */
+        /* SQLite itself syncs the log only before it writes it back. Where the file system cannot have one, SQLite has
+         * another way, in which what is committed is on the disk. */
         rc = sqlite3_file_control(store->db, "main", SQLITE_FCNTL_JOURNAL_POINTER, &log);
-        if (rc == SQLITE_OK)
+        if (rc == SQLITE_OK && log && log->pMethods)
                 rc = log->pMethods->xSync(log, SQLITE_SYNC_NORMAL | SQLITE_SYNC_DATAONLY);
         if (rc != SQLITE_OK)
                 return sqlite_error(store->db, rc, err);

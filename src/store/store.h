@@ -18,7 +18,7 @@
  *
  *         r = store_put_sandbox(store, &record, err);
  *         r = store_add_event(store, &row, err);
- *         r = store_commit(store, err);          now it may be acted on: what that changes ends with the machine
+ *         r = store_commit(store, err);          now it may be acted on: that ends with the machine, too
  *         r = store_sync(store, err);            nobody outside is told of any of it before
  *
  * Reads see what was written before them, committed or not. After a write that failed nothing can be committed:

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What lives here: a disk that does not take what is written until a test lets it, or never. To be loaded into a
- * program (LD_PRELOAD) before libc. What does not: when, which test_durable.py says. HUTCH_DISK names a folder, in which
+/* What lives here: a disk that does not take what is written until a test lets it, or never. What does not: when, which
+ * test_durable.py says. To be loaded into a program (LD_PRELOAD) before libc. HUTCH_DISK names a folder, in which
  *
  *         hold     has whoever waits for the disk wait on, which makes the file `held`
  *         fail     has the disk fail */
