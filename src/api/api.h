@@ -18,6 +18,7 @@
  *         r = api_add_methods(api, methods);
  *         options.interceptors = api_interceptor(api);      who may call
  *         options.before_flush = …                          control_commit(control)
+ *         options.before_send = …                           control_sync(control)
  *
  * A request is checked whole before anything happens, and every violation is told at once; then control decides. Every
  * answer waits for control_when_committed(). On the Unix socket the daemon's own user and root may call and are admins;

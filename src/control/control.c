@@ -76,6 +76,9 @@ static void append_waiter(Waiter ***end, Waiter *waiter) {
 void control_sync(Control *control) {
         _cleanup_(error_clear) HutchError err = {};
 
+        if (control_is_synced(control))
+                return;
+
         /* Nobody was told of it, and nobody knows how much of it the disk has: the next daemon finds out. */
         if (store_sync(control->options.store, &err) < 0) {
                 log_error("the disk did not take what was written to the store; the daemon ends, to begin anew",

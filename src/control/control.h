@@ -84,7 +84,7 @@ typedef struct ControlOptions {
         uint64_t repeat_time;
         /* How long a sandbox that nobody asked for is kept, and others are made after the latest create; 0: an hour. */
         uint64_t warm_time;
-        /* Called before a commit: what runtimes were told to expect goes out, and is done while the disk is waited for.
+        /* Called before a commit: what runtimes were told to expect goes out, and is done while the store is written.
          * May be NULL. */
         void (*before_commit)(void *user);
         void *user;

@@ -280,7 +280,7 @@ int exec_main_is_due(Sandbox *sandbox, HutchError *err); /* 1 or 0 */
 void exec_create_main(Sandbox *sandbox);
 int exec_check_new(Sandbox *sandbox, const char *id, const ExecSpec *spec, HutchError *err); /* whether it may be */
 const char *exec_user(const Sandbox *sandbox, const ExecSpec *spec);
-void exec_expect(Sandbox *sandbox, const ExecSpec *spec); /* the runtime can get ready while that is made durable */
+void exec_expect(Sandbox *sandbox, const ExecSpec *spec); /* the runtime can get ready while that is committed */
 Exec *exec_accept(Sandbox *sandbox, const char *id, ExecSpec *spec, bool bound, const Caller *caller);
 int exec_find(Control *control, const Caller *caller, const char *sandbox_id, const char *exec_id, Exec **ret_exec,
               HutchError *err);

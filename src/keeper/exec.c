@@ -49,8 +49,8 @@ struct KeptExec {
         Watch *pidfd_watch, *error_watch, *group_watch;
         Alarm *alarm;       /* what the stage waits for at most */
         Alarm *group_alarm; /* where there is no descriptor for it */
-        bool quietly;
-        Alarm *tell_alarm; /* it has started, which is told then */
+        bool quietly;       /* see ExecPlan */
+        Alarm *tell_alarm;  /* it has started, which is told then */
         Pump *out, *err;
         int n_flowing; /* pumps that have not ended */
         Input *input;  /* NULL: stdin is empty */
