@@ -30,7 +30,18 @@ bool str_has_suffix(const char *text, const char *suffix) {
         return text_len >= suffix_len && strcmp(text + text_len - suffix_len, suffix) == 0;
 }
 
-/* Makes room for @extra more bytes and a NUL. */
+void str_make_printable(char *text) {
+        for (char *c = text; *c; c++) {
+                bool is_c1 =
+                        (unsigned char) c[0] == 0xc2 && (unsigned char) c[1] >= 0x80 && (unsigned char) c[1] < 0xa0;
+
+                if (ascii_is_control(*c))
+                        *c = '?';
+                else if (is_c1)
+                        c[0] = c[1] = '?';
+        }
+}
+
 char **strv_free(char **list) {
         for (char **text = list; text && *text; text++)
                 free(*text);

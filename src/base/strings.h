@@ -41,6 +41,9 @@ static inline char ascii_lower(char c) {
         return ascii_is_upper(c) ? (char) (c - 'A' + 'a') : c;
 }
 
+/* Replaces whatever a terminal would not print but obey, by '?'. */
+void str_make_printable(char *text) __attribute__((nonnull));
+
 /* Frees a list of strings that ends with NULL, or is NULL. Returns NULL. */
 char **strv_free(char **list);
 

@@ -265,15 +265,7 @@ Tone state_tone(const char *state) {
 char *text_printable(const char *text) {
         char *copy = xstrdup(text);
 
-        for (char *c = copy; *c; c++) {
-                bool is_c1 =
-                        (unsigned char) c[0] == 0xc2 && (unsigned char) c[1] >= 0x80 && (unsigned char) c[1] < 0xa0;
-
-                if (ascii_is_control(*c))
-                        *c = '?';
-                else if (is_c1)
-                        c[0] = c[1] = '?';
-        }
+        str_make_printable(copy);
         return copy;
 }
 

@@ -8,15 +8,15 @@
 
 #include "base/utf8.h"
 
-static bool refuses_absolute_links;
+static bool leaves_out_links;
 static mode_t mode_mask;
 
-void file_archive_refuse_absolute_links(void) {
-        refuses_absolute_links = true;
+void file_archive_leave_out_links(void) {
+        leaves_out_links = true;
 }
 
-bool file_archive_refuses_absolute_links(void) {
-        return refuses_absolute_links;
+bool file_archive_leaves_out_links(void) {
+        return leaves_out_links;
 }
 
 void file_archive_set_mode_mask(mode_t mask) {

@@ -8,10 +8,10 @@
 
 /* What packing and unpacking share: see UploadArchive and DownloadArchive of file-methods.h. */
 
-/* Has links to absolute paths outside of the folder be refused, too: where what is unpacked is not read from the root
- * of a sandbox. */
-void file_archive_refuse_absolute_links(void);
-bool file_archive_refuses_absolute_links(void);
+/* Where what is unpacked is not read from the root of a sandbox, links to absolute paths outside of the folder leave it,
+ * too. There the rest is unpacked without the links that leave it, and then it fails with their names. */
+void file_archive_leave_out_links(void);
+bool file_archive_leaves_out_links(void);
 
 /* The permissions that nothing unpacked has, whatever the archive says. Without it: none; in a sandbox there is nobody
  * else. */

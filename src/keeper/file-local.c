@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/strings.h"
 #include "contract/hutch/v1/file.pb-c.h"
 #include "keeper/file-archive.h"
 #include "keeper/file-frames.h"
@@ -59,7 +60,7 @@ static int worker_start(Worker *worker) {
                 file_archive_set_mode_mask(mask);
                 (void) umask(mask);
                 file_root_set(root, "/");
-                file_archive_refuse_absolute_links();
+                file_archive_leave_out_links();
                 file_worker_serve(pair[1]);
                 _exit(0);
         }
@@ -118,13 +119,15 @@ static int receive_frame(Worker *worker, FileFrameHead *ret_head) {
         return receive_all(worker, worker->bytes, ret_head->len);
 }
 
-/* Says how the work ended, when that is not well. */
+/* Says how the work ended, when that is not well. What has its name from a sandbox is not for a terminal to obey. */
 static int tell_end(const Worker *worker) {
+        char *text = (char *) worker->bytes + sizeof(FileEnd);
         FileEnd end;
         memcpy(&end, worker->bytes, sizeof(end));
         if (end.code == 0)
                 return EXIT_SUCCESS;
-        (void) fprintf(stderr, "hutch: %s\n", (const char *) worker->bytes + sizeof(end));
+        str_make_printable(text);
+        (void) fprintf(stderr, "hutch: %s\n", text);
         return EXIT_FAILURE;
 }
 

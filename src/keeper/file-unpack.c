@@ -46,6 +46,7 @@
 #define FOLDER_MODE_MASK 01777
 #define FOLDER_MODE 0755 /* of those that the archive has no entry for */
 #define ASK_EVERY 64     /* blocks and entries, whether anybody still waits */
+#define LEFT_OUT_NAMED 8 /* links */
 
 /* What is to be set of a folder in the end. */
 typedef struct Folder {
@@ -62,8 +63,10 @@ typedef struct Unpacker {
         int top;
         int read_error; /* why the stream could not be read on */
         uint64_t packed, unpacked, size, n_entries, n_steps;
-        char *path; /* of the current entry: plain components with single slashes between */
-        int folder; /* the one that it lies in, with O_PATH */
+        uint64_t n_left_out;
+        StringBuilder left_out; /* their names */
+        char *path;             /* of the current entry: plain components with single slashes between */
+        int folder;             /* the one that it lies in, with O_PATH */
         char *folder_path;
         const char *name; /* the end of @path */
         Folder *folders;
@@ -76,6 +79,7 @@ static void unpacker_clear(Unpacker *unpacker) {
         fd_close(unpacker->top);
         free(unpacker->path);
         free(unpacker->folder_path);
+        string_builder_clear(&unpacker->left_out);
         for (Folder *folder = unpacker->folders, *next; folder; folder = next) {
                 next = folder->next;
                 free(folder);
@@ -220,7 +224,7 @@ static bool link_stays(const char *path, const char *target, const char *top) {
         size_t depth = 0, top_len = strlen(top);
         while (top_len > 0 && top[top_len - 1] == '/')
                 top_len--;
-        if (*target == '/' && !file_archive_refuses_absolute_links())
+        if (*target == '/' && !file_archive_leaves_out_links())
                 return true;
         if (*target == '/') {
                 if (strncmp(target, top, top_len) != 0 || (target[top_len] != '/' && target[top_len] != '\0'))
@@ -427,12 +431,24 @@ static int name_symlink(const Unpacker *unpacker, const void *thing, const char 
         return symlinkat(thing, unpacker->folder, name) < 0 ? -errno : 0;
 }
 
+static int leave_out(Unpacker *unpacker, HutchError *err) {
+        if (!file_archive_leaves_out_links())
+                return refuse(unpacker->path, "it is a link that leaves the folder", err);
+        _cleanup_free_ char *text = file_text(unpacker->path, strlen(unpacker->path));
+        if (unpacker->n_left_out < LEFT_OUT_NAMED)
+                string_builder_appendf(&unpacker->left_out, " '%s'", text ? text : "");
+        else if (unpacker->n_left_out == LEFT_OUT_NAMED)
+                string_builder_append(&unpacker->left_out, " …");
+        unpacker->n_left_out++;
+        return 0;
+}
+
 static int unpack_symlink(Unpacker *unpacker, struct archive_entry *entry, HutchError *err) {
         const char *target = archive_entry_symlink(entry);
         if (!target || !*target)
                 return refuse(unpacker->path, "it is a link to nothing", err);
         if (!link_stays(unpacker->path, target, unpacker->header->path))
-                return refuse(unpacker->path, "it is a link that leaves the folder", err);
+                return leave_out(unpacker, err);
         int r = put(unpacker, name_symlink, target);
         if (r < 0)
                 return fail(unpacker, r, err);
@@ -618,6 +634,20 @@ static int skip_rest(Unpacker *unpacker) {
         return r;
 }
 
+static int tell_left_out(Unpacker *unpacker, HutchError *err) {
+        _cleanup_free_ char *names = string_builder_take(&unpacker->left_out);
+        return reason_set(err, -EBADMSG, REASON_ARCHIVE_REFUSED,
+                          "%" PRIu64 " of the archive's links leave the folder, and were left out:%s",
+                          unpacker->n_left_out, names);
+}
+
+static int tell_unpacked(const Unpacker *unpacker) {
+        Hutch__V1__UploadArchiveResponse response = HUTCH__V1__UPLOAD_ARCHIVE_RESPONSE__INIT;
+        response.entries = unpacker->n_entries;
+        response.size_bytes = unpacker->size;
+        return file_stream_send(unpacker->stream, &response.base);
+}
+
 int file_method_upload_archive(FileStream *stream, HutchError *err) {
         _cleanup_(protobuf_freep) ProtobufCMessage *unpacked = NULL;
         int r = file_stream_unpack(stream, &hutch__v1__upload_archive_request__descriptor, &unpacked, err);
@@ -653,9 +683,5 @@ int file_method_upload_archive(FileStream *stream, HutchError *err) {
                 r = skip_rest(&unpacker);
         if (r < 0)
                 return r;
-
-        Hutch__V1__UploadArchiveResponse response = HUTCH__V1__UPLOAD_ARCHIVE_RESPONSE__INIT;
-        response.entries = unpacker.n_entries;
-        response.size_bytes = unpacker.size;
-        return file_stream_send(stream, &response.base);
+        return unpacker.n_left_out > 0 ? tell_left_out(&unpacker, err) : tell_unpacked(&unpacker);
 }

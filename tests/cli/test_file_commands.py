@@ -289,9 +289,19 @@ def test_a_folder_goes_to_stdout_as_a_tar_stream(hutch, sandbox, tmp_path):
 def test_links_that_leave_a_copied_folder_do_not_write_outside(hutch, sandbox, tmp_path):
     """The sandbox's folder has a symlink to a folder outside, and something below it."""
     inside(hutch, sandbox, "mkdir evil; ln -s /tmp evil/out; echo x > evil/plain")
-    assert "link that leaves" in hutch.refused("cp", f"{sandbox}:evil", f"{tmp_path}/back")
+    assert "leave the folder" in hutch.refused("cp", f"{sandbox}:evil", f"{tmp_path}/back")
     again = hutch("cp", f"{sandbox}:evil", f"{tmp_path}/back")
     assert not os.path.exists("/tmp/plain"), again
+
+
+def test_links_that_leave_a_copied_folder_are_left_out(hutch, sandbox, tmp_path):
+    inside(hutch, sandbox, "mkdir -p linked/z; ln -s /etc/passwd linked/b; ln -s ../.. linked/z/up; ln -s a linked/c")
+    inside(hutch, sandbox, "echo x > linked/a; echo y > linked/z/z; ln -s / $(printf 'linked/\\033[31mred')")
+    told = hutch.refused("cp", f"{sandbox}:linked", f"{tmp_path}/back")
+    assert "3 of the archive's links leave the folder, and were left out: " in told and told.count("\n") == 1
+    assert all(f" '{name}'" in told for name in ("b", "z/up", "?[31mred")) and "\x1b" not in told
+    assert {path.name for path in (tmp_path / "back").rglob("*")} == {"a", "c", "z"}
+    assert (tmp_path / "back/c").read_text() == "x\n" and (tmp_path / "back/z/z").read_text() == "y\n"
 
 
 # ---- the others ----

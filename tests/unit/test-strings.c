@@ -47,6 +47,15 @@ static void classes_are_those_of_ascii(void **state) {
         }
 }
 
+static void printable_texts_have_nothing_to_obey(void **state) {
+        char text[] = "a\x1b[31m\n\x7f\xc2\x9b\xc3\xa4\xc2\xa0\xc2", empty[] = "";
+
+        str_make_printable(text);
+        str_make_printable(empty);
+        assert_string_equal(text, "a?[31m????\xc3\xa4\xc2\xa0\xc2");
+        assert_string_equal(empty, "");
+}
+
 static void builder_appends_text_bytes_and_formats(void **state) {
         _cleanup_(string_builder_clear) StringBuilder builder = {};
 
@@ -89,6 +98,7 @@ int main(void) {
                 cmocka_unit_test(equal_knows_null),
                 cmocka_unit_test(prefix_and_suffix),
                 cmocka_unit_test(classes_are_those_of_ascii),
+                cmocka_unit_test(printable_texts_have_nothing_to_obey),
                 cmocka_unit_test(builder_appends_text_bytes_and_formats),
                 cmocka_unit_test(builder_grows),
                 cmocka_unit_test(builder_hands_over_and_starts_again),
