@@ -648,6 +648,7 @@ int daemon_run(Config *config, DaemonOptions *options, HutchError *err) {
         apply_log(config);
         (void) umask(077);
         (void) signal(SIGPIPE, SIG_IGN);
+        (void) signal(SIGXFSZ, SIG_IGN); /* a write fails instead */
         raise_descriptor_limit();
         (void) uv_loop_init(&daemon->loop);
         r = begin(daemon, err);

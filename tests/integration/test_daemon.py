@@ -3,6 +3,7 @@
 
 import contextlib
 import os
+import resource
 import signal
 import socket
 import sqlite3
@@ -621,6 +622,17 @@ def test_a_full_disk_refuses_requests_loses_nothing_and_is_got_over(small):
     small.restart(kill=True)
     assert dict(small.get(kept).spec.labels) == {"n": "after"}
     small.remove(small.ready("sb-refused"))  # its id was not taken
+
+
+def test_a_limit_of_file_sizes_refuses_requests_and_is_got_over(own_daemon):
+    kept, pid = own_daemon.ready(labels={"n": "0"}), own_daemon.process.pid
+    unlimited = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (4096, unlimited[1]))
+    with refused("STORE_UNAVAILABLE"):
+        own_daemon.update(kept, "labels", labels={"n": "1"})
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, unlimited)
+    wait_until(lambda: dict(own_daemon.update(kept, "labels", labels={"n": "2"}).spec.labels) == {"n": "2"})
+    assert own_daemon.process.pid == pid and own_daemon.process.poll() is None
 
 
 def test_a_daemon_that_dies_on_a_full_disk_starts_again(small):
