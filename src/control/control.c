@@ -25,6 +25,7 @@
 #define RETRY_PAUSE NSEC_PER_SEC
 #define LINGER_MSEC 5 /* that a change which nobody waits for does, for others to be committed with */
 #define SYNC_MSEC 4   /* that what was committed, and nobody is told of, waits to be made durable with more */
+#define SLOW_SYNC NSEC_PER_SEC
 #define CLAIM_TIME (60 * NSEC_PER_SEC)
 #define REPEAT_TIME (15 * NSEC_PER_SEC)
 #define WARM_TIME (3600 * NSEC_PER_SEC)
@@ -75,16 +76,22 @@ static void append_waiter(Waiter ***end, Waiter *waiter) {
 
 void control_sync(Control *control) {
         _cleanup_(error_clear) HutchError err = {};
+        uint64_t begun, taken;
 
         if (control_is_synced(control))
                 return;
 
+        begun = clock_monotonic_ns();
         /* Nobody was told of it, and nobody knows how much of it the disk has: the next daemon finds out. */
         if (store_sync(control->options.store, &err) < 0) {
                 log_error("the disk did not take what was written to the store; the daemon ends, to begin anew",
                           LOG_STR("error", error_message(&err)));
                 _exit(EXIT_FAILURE);
         }
+        taken = clock_monotonic_ns() - begun;
+        if (taken > SLOW_SYNC)
+                log_warning("the disk is slow, and all had to wait for it",
+                            LOG_INT("milliseconds", (int64_t) (taken / NSEC_PER_MSEC)));
         (void) uv_timer_stop(&control->sync);
         for (Waiter *next; control->for_disk; control->for_disk = next) {
                 next = control->for_disk->next;

@@ -2,6 +2,7 @@
 """Disks that take their time, or fail: nobody hears of what the machine could still forget."""
 
 import contextlib
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
@@ -97,6 +98,15 @@ def test_what_nobody_asks_about_is_on_the_disk_before_long(daemon, disk):
         daemon.kill_keepers(sandbox)
         disk.wait_until_held()
     daemon.wait(sandbox, "FAILED")
+
+
+def test_a_slow_disk_is_told(daemon, disk, others):
+    with disk.held():
+        answer = others.submit(daemon.create, "sb-new")
+        disk.wait_until_held()
+        time.sleep(1.5)
+    answer.result(LIMIT)
+    wait_until(lambda: 'msg="the disk is slow, and all had to wait for it" milliseconds=' in daemon.log())
 
 
 def test_a_disk_that_fails_ends_the_daemon_and_the_next_one_goes_on(daemon, disk, others):
