@@ -8,8 +8,8 @@
 
 /* What packing and unpacking share: see UploadArchive and DownloadArchive of file-methods.h. */
 
-/* Where what is unpacked is not read from the root of a sandbox, links to absolute paths outside of the folder leave it,
- * too. There the rest is unpacked without the links that leave it, and then it fails with their names. */
+/* Where what is unpacked is not read from the root of a sandbox, links to absolute paths outside of the folder leave
+ * it, too. There the rest is unpacked without the links that leave it, and then it fails with their names. */
 void file_archive_leave_out_links(void);
 bool file_archive_leaves_out_links(void);
 
