@@ -35,6 +35,7 @@
 #include "base/strings.h"
 #include "keeper/remove.h"
 #include "keeper/rootfs.h"
+#include "keeper/shared-sys.h"
 
 #define NAMESPACES (CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS)
 #define UID_BASE 0x40000000u
@@ -105,9 +106,11 @@ static int enter(Rootfs *rootfs, int socket) {
         return rootfs_enter(rootfs, &what);
 }
 
+static int shared_sys; /* what keepers are forked with, which each has once */
+
 static int run_in_sandbox(const KeeperConfig *config, char *const *argv) {
         _cleanup_(rootfs_freep) Rootfs *rootfs = NULL;
-        int r = rootfs_new(config, &rootfs, NULL), pair[2];
+        int r = dup2(shared_sys, SHARED_SYS_FD) < 0 ? -errno : rootfs_new(config, &rootfs, NULL), pair[2];
         pid_t pid;
 
         if (r >= 0)
@@ -198,6 +201,10 @@ int main(int argc, char *argv[]) {
                 return usage();
 
         rounds = strtoul(argv[at], NULL, 10);
+        if (is_sandbox) {
+                shared_sys_make();
+                shared_sys = fcntl(SHARED_SYS_FD, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+        }
         for (unsigned long i = 0; i < rounds; i++) {
                 uint64_t started = clock_monotonic_ns();
                 int r = run_once(mode, argv[2], argv + at + 1);

@@ -75,7 +75,7 @@ static int become_owner(const KeeperConfig *config) {
         return die_with_keeper();
 }
 
-static int raise_loopback(void) {
+int raise_loopback(void) {
         _cleanup_close_ int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
         if (fd < 0)
                 return -errno;

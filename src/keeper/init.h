@@ -21,3 +21,6 @@ typedef struct InitReport {
  * the network and of cgroups. Over @socket @rootfs is handed over when its uids are mapped, and a byte comes when it is
  * in its cgroups. Ends when the other end of @socket is closed, as it is with the keeper's end. */
 _Noreturn void init_run(const KeptSandbox *sandbox, Rootfs *rootfs, int socket, gid_t gid) __attribute__((nonnull));
+
+/* Brings up the loopback of the network namespace that the process is in. */
+int raise_loopback(void);

@@ -27,6 +27,7 @@
 #include "keeper/remove.h"
 #include "keeper/rootless.h"
 #include "keeper/service.h"
+#include "keeper/shared-sys.h"
 #include "model/reason.h"
 #include "rpc/server.h"
 
@@ -156,6 +157,7 @@ static int program_run(Program *program, HutchError *err) {
 
         keeper_build(&program->keeper);
         keeper_config_close_sources(config);
+        shared_sys_close();
         (void) uv_run(&program->loop, UV_RUN_DEFAULT);
         return 0;
 }

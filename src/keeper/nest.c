@@ -18,6 +18,7 @@
 #include "base/fd-pass.h"
 #include "base/memory.h"
 #include "keeper/kept-sandbox.h"
+#include "keeper/shared-sys.h"
 
 #define SOCKET STDOUT_FILENO         /* so that what comes has the numbers that it is to have */
 #define FIRST_FD (STDERR_FILENO + 1) /* of that */
@@ -73,6 +74,7 @@ bool nest_wait(int *argc, char **argv[]) {
         (void) prctl(PR_SET_NAME, "hutch-nest", 0, 0, 0);
         (void) dup2(NEST_FD, SOCKET);
         (void) close_range(FIRST_FD, ~0U, 0);
+        shared_sys_make();
         while ((n = fds_receive(SOCKET, &has_arguments, sizeof(has_arguments), fds, PASSED_FDS_MAX)) >= 0 ||
                n == -EBADMSG) {
                 bool is_whole = n > 0 && fds[0] == FIRST_FD && fds[n - 1] == FIRST_FD + n - 1;

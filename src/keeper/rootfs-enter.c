@@ -26,6 +26,7 @@
 #include "keeper/mounts.h"
 #include "keeper/rootfs-parts.h"
 #include "keeper/rootless.h"
+#include "keeper/shared-sys.h"
 
 #define SAFE (MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC)
 #define TMP_BYTES_PER_INODE 4096 /* files without bytes take memory, too */
@@ -103,15 +104,20 @@ static int make(const char *type, const Option *options, unsigned attributes, in
         return 0;
 }
 
-/* Makes a new file system at @path below @root. */
-static int mount_new(int root, const char *path, const char *type, const Option *options, unsigned attributes) {
-        _cleanup_close_ int tree = -1, place = -1;
-        int r = make(type, options, attributes, &tree);
-        if (r >= 0)
-                r = open_below(root, path, &place);
+/* Attaches @tree at @path below @root. */
+static int attach(int tree, int root, const char *path) {
+        _cleanup_close_ int place = -1;
+        int r = open_below(root, path, &place);
         if (r < 0)
                 return r;
         return move_mount(tree, "", place, "", EMPTY_PATHS) < 0 ? -errno : 0;
+}
+
+/* Makes a new file system at @path below @root. */
+static int mount_new(int root, const char *path, const char *type, const Option *options, unsigned attributes) {
+        _cleanup_close_ int tree = -1;
+        int r = make(type, options, attributes, &tree);
+        return r < 0 ? r : attach(tree, root, path);
 }
 
 /* ---- In memory ---- */
@@ -497,7 +503,8 @@ int rootfs_enter(Rootfs *rootfs, const char **ret_what) {
                 return r;
         /* Where something is mounted over the host's own, as in containers, there is none. */
         *ret_what = "/sys";
-        r = mount_new(root, "sys", "sysfs", NULL, SAFE | MOUNT_ATTR_RDONLY);
+        r = rootfs->shares_sys ? attach(SHARED_SYS_FD, root, "sys")
+                               : mount_new(root, "sys", "sysfs", NULL, SAFE | MOUNT_ATTR_RDONLY);
         if (r < 0 && r != -EPERM)
                 return r;
         *ret_what = "what is masked of /proc and /sys";

@@ -23,11 +23,13 @@
 #include "keeper/remove.h"
 #include "keeper/rootfs-parts.h"
 #include "keeper/rootless.h"
+#include "keeper/shared-sys.h"
 
 int rootfs_new(const KeeperConfig *config, Rootfs **ret_rootfs, HutchError *err) {
         _cleanup_(rootfs_freep) Rootfs *rootfs = new0(Rootfs, 1);
         rootfs->config = config;
         rootfs->image = rootfs->folder = -1;
+        rootfs->shares_sys = shared_sys_clone();
         rootfs->host_files = host_files_find();
         rootfs->trees = new0(int, config->n_sources + 1);
         int r = mounts_open_trees(config, rootfs->trees, err);

@@ -12,6 +12,7 @@ struct Rootfs {
         char *image_path;
         int image;                 /* in PID 1: the image's folder, as the sandbox is to see it */
         int folder;                /* in PID 1: state_folder/fs */
+        bool shares_sys;           /* its /sys is SHARED_SYS_FD */
         int *trees;                /* what is mounted of the host (mounts.h) */
         char what[INIT_WHAT_SIZE]; /* in PID 1: what it is at, where that is not always the same */
         const char *reason;        /* in PID 1: NULL, or @what is a sentence, and this is its reason */

@@ -91,6 +91,26 @@ def test_keepers_are_the_same_without_it(own_daemon):
     assert parent_of(own_daemon.keeper(forked)) == own_daemon.process.pid
     for sandbox_id in (forked, executed):
         assert own_daemon.shell(sandbox_id, "ls /mnt").split() == ["0", "1", "2"]
+        assert own_daemon.shell(sandbox_id, "ls /sys/class/net; cat /sys/class/net/lo/flags") == "lo\n0x9\n"
+
+
+def can_clone_what_is_mounted_nowhere() -> bool:
+    return tuple(int(number) for number in os.uname().release.split(".")[:2]) >= (6, 15)
+
+
+def test_what_it_forks_shares_a_sysfs_of_no_network(own_daemon):
+    """As root; others cannot make one. The one of a keeper that was executed is its sandbox's own."""
+    ids = [own_daemon.ready(), own_daemon.ready()]
+    networks = {os.readlink(f"/proc/{own_daemon.keeper(sandbox_id)}/ns/net") for sandbox_id in ids}
+    os.kill(nest_of(own_daemon), signal.SIGSTOP)
+    ids.append(own_daemon.ready())
+    of_a_user = isinstance(own_daemon, UserDaemon)
+    [devices, executed] = [[own_daemon.shell(one, "stat -c %d /sys") for one in some] for some in (ids[:2], ids[2:])]
+    assert len(set(devices)) == (1 if not of_a_user and can_clone_what_is_mounted_nowhere() else 2)
+    assert executed[0] not in devices
+    assert (networks == {os.readlink("/proc/self/ns/net")}) == of_a_user and len(networks) == 1
+    for sandbox_id in ids:
+        assert "Read-only" in own_daemon.shell(sandbox_id, "touch /sys/x 2>&1 || true")
 
 
 def test_it_has_nothing_of_any_sandbox(own_daemon):
@@ -104,7 +124,8 @@ def test_it_has_nothing_of_any_sandbox(own_daemon):
     assert [line for line in read(nest, "smaps_rollup").splitlines() if line.startswith("Private_Dirty")] == memory
     links = descriptors_of(nest)
     assert set(links) == {"0", "1", "2"}
-    assert links["0"] == "/dev/null" and links["1"].startswith("socket:") and links["2"] == str(own_daemon.log_file)
+    assert links["0"] == ("/dev/null" if isinstance(own_daemon, UserDaemon) else "/")  # the /sys that all share
+    assert links["1"].startswith("socket:") and links["2"] == str(own_daemon.log_file)
     assert nest not in own_daemon.keepers()
 
 
