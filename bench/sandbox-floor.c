@@ -110,9 +110,12 @@ static int shared_sys; /* what keepers are forked with, which each has once */
 
 static int run_in_sandbox(const KeeperConfig *config, char *const *argv) {
         _cleanup_(rootfs_freep) Rootfs *rootfs = NULL;
-        int r = dup2(shared_sys, SHARED_SYS_FD) < 0 ? -errno : rootfs_new(config, &rootfs, NULL), pair[2];
+        int pair[2], r;
         pid_t pid;
 
+        if (dup2(shared_sys, SHARED_SYS_FD) < 0)
+                return -errno;
+        r = rootfs_new(config, &rootfs, NULL);
         if (r >= 0)
                 r = rootfs_make(rootfs, NULL);
         if (r < 0)
