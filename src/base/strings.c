@@ -49,6 +49,7 @@ char **strv_free(char **list) {
         return NULL;
 }
 
+/* Makes room for @extra more bytes and a NUL. */
 static void string_builder_reserve(StringBuilder *builder, size_t extra) {
         size_t size = builder->size > 0 ? builder->size : 64;
 

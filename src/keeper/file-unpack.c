@@ -434,10 +434,10 @@ static int name_symlink(const Unpacker *unpacker, const void *thing, const char 
 static int leave_out(Unpacker *unpacker, HutchError *err) {
         if (!file_archive_leaves_out_links())
                 return refuse(unpacker->path, "it is a link that leaves the folder", err);
-        _cleanup_free_ char *text = file_text(unpacker->path, strlen(unpacker->path));
-        if (unpacker->n_left_out < LEFT_OUT_NAMED)
+        if (unpacker->n_left_out < LEFT_OUT_NAMED) {
+                _cleanup_free_ char *text = file_text(unpacker->path, strlen(unpacker->path));
                 string_builder_appendf(&unpacker->left_out, " '%s'", text ? text : "");
-        else if (unpacker->n_left_out == LEFT_OUT_NAMED)
+        } else if (unpacker->n_left_out == LEFT_OUT_NAMED)
                 string_builder_append(&unpacker->left_out, " …");
         unpacker->n_left_out++;
         return 0;

@@ -463,6 +463,16 @@ int rootfs_receive(Rootfs *rootfs, int socket) {
         return rootfs->folder < 0 ? -errno : mounts_find(config, rootfs->trees);
 }
 
+int rootfs_open_sys(int *ret_tree) {
+        return make("sysfs", NULL, SAFE | MOUNT_ATTR_RDONLY, ret_tree);
+}
+
+static int mount_sys(const Rootfs *rootfs, int root) {
+        _cleanup_close_ int own = -1;
+        int r = rootfs->shares_sys ? 0 : rootfs_open_sys(&own);
+        return r < 0 ? r : attach(rootfs->shares_sys ? SHARED_SYS_FD : own, root, "sys");
+}
+
 int rootfs_open_message_queues(int *ret_tree) {
         int r = make("mqueue", NULL, SAFE, ret_tree);
         if (r != -ENODEV)
@@ -503,8 +513,7 @@ int rootfs_enter(Rootfs *rootfs, const char **ret_what) {
                 return r;
         /* Where something is mounted over the host's own, as in containers, there is none. */
         *ret_what = "/sys";
-        r = rootfs->shares_sys ? attach(SHARED_SYS_FD, root, "sys")
-                               : mount_new(root, "sys", "sysfs", NULL, SAFE | MOUNT_ATTR_RDONLY);
+        r = mount_sys(rootfs, root);
         if (r < 0 && r != -EPERM)
                 return r;
         *ret_what = "what is masked of /proc and /sys";

@@ -63,5 +63,8 @@ int rootfs_receive(Rootfs *rootfs, int socket) __attribute__((nonnull));
  * what could not be mounted. */
 int rootfs_enter(Rootfs *rootfs, const char **ret_what) __attribute__((nonnull));
 
+/* Makes what a sandbox has at /sys, of this process's network namespace; it is mounted nowhere. */
+int rootfs_open_sys(int *ret_tree) __attribute__((nonnull));
+
 /* Opens the file system in which the message queues of this process's IPC namespace are; it is mounted nowhere. */
 int rootfs_open_message_queues(int *ret_tree) __attribute__((nonnull));

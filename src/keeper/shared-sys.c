@@ -13,21 +13,11 @@
 
 #include "base/fd.h"
 #include "keeper/init.h"
-
-#define ATTRIBUTES (MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC)
-
-static int make_tree(void) {
-        _cleanup_close_ int context = fsopen("sysfs", FSOPEN_CLOEXEC);
-        if (context < 0 || fsconfig(context, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
-                return -1;
-        return fsmount(context, FSMOUNT_CLOEXEC, ATTRIBUTES);
-}
+#include "keeper/rootfs.h"
 
 void shared_sys_make(void) {
-        if (unshare(CLONE_NEWNET) < 0)
-                return;
-        _cleanup_close_ int tree = raise_loopback() < 0 ? -1 : make_tree();
-        if (tree >= 0)
+        _cleanup_close_ int tree = -1;
+        if (unshare(CLONE_NEWNET) == 0 && raise_loopback() >= 0 && rootfs_open_sys(&tree) >= 0)
                 (void) dup2(tree, SHARED_SYS_FD);
 }
 
