@@ -25,7 +25,9 @@ help:
 	@echo 'make clean            remove what was built, keep the tools'
 	@echo 'make distclean        remove build/ altogether'
 
-run: build
+run:
+	@scripts/deps build
+	scripts/build gcc hutch hutchd hutch-keeper
 	scripts/run
 
 build: deps
