@@ -11,7 +11,7 @@
 
 #include "base/fd.h"
 #include "base/memory.h"
-#include "control/objects.h"
+#include "control/plane.h"
 #include "output/output-file.h"
 
 #define QUEUE_MAX (64 * 1024) /* bytes of memory for input that waits, before the sender has to */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* What lives here: the turn of the control plane: what was changed is made durable, answered, shown and acted on, or
- * taken back. What does not: what the changes are (sandboxes.c, requests.c, execs.c, observe.c, timers.c), and the work
+ * taken back. What does not: what the changes are (sandboxes.c, requests.c, execs.c, observe.c, deadlines.c), and the work
  * that follows from them (converge.c). */
 
 #include "control/control.h"
@@ -19,7 +19,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "control/objects.h"
+#include "control/plane.h"
 #include "control/text.h"
 
 #define RETRY_PAUSE NSEC_PER_SEC
@@ -122,7 +122,8 @@ void control_arm(Control *control) {
 }
 
 static bool has_work(const Control *control) {
-        return control->touched || control->waiters || control->notify || control->wake || control->pending;
+        return control->touched || control->waiters || control->notify || control->watches.wake ||
+               control->events.pending;
 }
 
 static void disarm(Control *control) {
@@ -188,12 +189,7 @@ int control_flush(Control *control, HutchError *err) {
                 if (r < 0)
                         return r;
         }
-        for (; *control->unwritten; control->unwritten = &(*control->unwritten)->next) {
-                r = store_add_event(control->options.store, &(*control->unwritten)->row, err);
-                if (r < 0)
-                        return r;
-        }
-        return 0;
+        return event_log_write(&control->events, control->options.store, err);
 }
 
 static Sandbox *take_touched(Control *control) {
@@ -255,7 +251,7 @@ static void settle(Control *control) {
                 else if (!sandbox->waits)
                         add_converging(control, sandbox);
         }
-        events_publish(control);
+        event_log_publish(control);
 }
 
 static void exec_roll_back(Exec *exec) {
@@ -329,7 +325,7 @@ static void sandbox_roll_back(Sandbox *sandbox) {
 }
 
 static void roll_back(Control *control) {
-        events_drop(control);
+        event_log_drop(&control->events);
         for (Sandbox *sandbox = take_touched(control), *next; sandbox; sandbox = next) {
                 next = sandbox->next_touched;
                 sandbox_roll_back(sandbox);
@@ -473,7 +469,7 @@ static int start(Control *control, HutchError *err) {
                 return r;
         FAILPOINT("control.recover.loaded");
 
-        r = control_remove_orphans(control, err);
+        r = orphans_find(control, err);
         if (r < 0)
                 return r;
         r = control_flush(control, err);
@@ -517,15 +513,15 @@ int control_new(uv_loop_t *loop, const ControlOptions *options, Control **ret_co
         control->waiters_end = &control->waiters;
         control->for_disk_end = &control->for_disk;
         control->notify_end = &control->notify;
-        control->pending_end = control->unwritten = &control->pending;
-        control->wake_end = &control->wake;
+        control->events.pending_end = control->events.unwritten = &control->events.pending;
+        control->watches.wake_end = &control->watches.wake;
         (void) uv_prepare_init(loop, &control->prepare);
         (void) uv_idle_init(loop, &control->idle);
-        (void) uv_timer_init(loop, &control->timer);
+        (void) uv_timer_init(loop, &control->deadlines.timer);
         (void) uv_timer_init(loop, &control->linger);
         (void) uv_timer_init(loop, &control->sync);
-        control->prepare.data = control->idle.data = control->timer.data = control->linger.data = control->sync.data =
-                control;
+        control->prepare.data = control->idle.data = control->deadlines.timer.data = control->linger.data =
+                control->sync.data = control;
         warm_init(control);
         control->n_handles = 6;
 
@@ -535,10 +531,10 @@ int control_new(uv_loop_t *loop, const ControlOptions *options, Control **ret_co
                 return r;
         }
 
-        ring_resize(control, options->limits.watch_buffer);
+        event_log_resize(&control->events, options->limits.watch_buffer);
         settle(control);
         control_arm(control);
-        timers_start(control);
+        deadlines_start(control);
         *ret_control = control;
         return 0;
 }
@@ -550,24 +546,24 @@ void control_free(Control *control, void (*done)(void *user), void *user) {
                 sandbox_drop(control->sandboxes.items[control->sandboxes.n - 1]);
         warm_free(control);
         orphans_free(control, true);
-        events_free(control);
+        event_log_free(&control->events);
         control->found_exec = exec_free(control->found_exec);
         control->found_sandbox = sandbox_free(control->found_sandbox);
         waiters_free(control->waiters);
         waiters_free(control->for_disk);
         table_clear(&control->sandboxes_by_id);
         table_clear(&control->owners);
-        table_clear(&control->watched_ids);
+        table_clear(&control->watches.by_id);
         free(control->sandboxes.items);
-        free(control->uid_slots);
-        free(control->heap);
+        uid_slots_clear(&control->uid_slots);
+        free(control->deadlines.heap);
         free(control->converging);
 
         control->free_done = done;
         control->free_user = user;
         uv_close((uv_handle_t *) &control->prepare, on_closed);
         uv_close((uv_handle_t *) &control->idle, on_closed);
-        uv_close((uv_handle_t *) &control->timer, on_closed);
+        uv_close((uv_handle_t *) &control->deadlines.timer, on_closed);
         uv_close((uv_handle_t *) &control->linger, on_closed);
         uv_close((uv_handle_t *) &control->sync, on_closed);
         uv_close((uv_handle_t *) &control->warm.timer, on_closed);
@@ -575,7 +571,7 @@ void control_free(Control *control, void (*done)(void *user), void *user) {
 
 void control_set_limits(Control *control, const ControlLimits *limits) {
         control->options.limits = *limits;
-        ring_resize(control, limits->watch_buffer);
+        event_log_resize(&control->events, limits->watch_buffer);
         warm_update(control);
 }
 
@@ -592,5 +588,5 @@ Runtime *const *control_runtimes(const Control *control) {
 }
 
 uint64_t control_cursor(const Control *control) {
-        return control->durable_cursor;
+        return control->events.durable_cursor;
 }

@@ -14,7 +14,7 @@
 #include "base/failpoint.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "control/objects.h"
+#include "control/plane.h"
 
 RuntimeSandbox *sandbox_remote(Sandbox *sandbox) {
         if (!sandbox->remote && sandbox->runtime && !sandbox->is_gone)
@@ -94,7 +94,7 @@ static void start_exec(Exec *exec) {
                         .set_home = exec_wants_default(sandbox, spec, "HOME"),
                         .set_user = exec_wants_default(sandbox, spec, "USER"),
                         .quietly = exec->record.bound && !spec->stdin_stream && !spec->terminal &&
-                                   sandbox->control->n_watches == 0,
+                                   sandbox->control->watches.n == 0,
                         .working_directory = spec->working_directory ? spec->working_directory
                                                                      : sandbox->record.spec->working_directory,
                         .user = exec_user(sandbox, spec),

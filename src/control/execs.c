@@ -16,7 +16,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/strings.h"
-#include "control/objects.h"
+#include "control/plane.h"
 #include "control/text.h"
 #include "output/output-file.h"
 

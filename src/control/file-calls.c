@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "control/objects.h"
+#include "control/plane.h"
 
 struct FileCall {
         Sandbox *sandbox;    /* NULL: it is over */

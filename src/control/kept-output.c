@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "control/objects.h"
+#include "control/plane.h"
 
 #define BATCH 16
 

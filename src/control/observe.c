@@ -16,7 +16,7 @@
 #include "base/memory.h"
 #include "base/strings.h"
 #include "base/utf8.h"
-#include "control/objects.h"
+#include "control/plane.h"
 #include "control/text.h"
 
 /* An operation that was asked for has been answered; what waits for it can go on. */
@@ -72,7 +72,7 @@ static void on_started(void *user) {
                 sandbox_retry(sandbox);
                 return;
         }
-        sandbox->control->lingers = sandbox->control->n_watches == 0 && !runs_main && sandbox->n_file_calls == 0 &&
+        sandbox->control->lingers = sandbox->control->watches.n == 0 && !runs_main && sandbox->n_file_calls == 0 &&
                                     sandbox->record.pause_wanted == PAUSE_WANTED_NONE;
         operation_done(sandbox, OPERATION_START);
         observe(sandbox, SANDBOX_OBSERVED_STARTED, REASON_UNSPECIFIED, "");
@@ -194,7 +194,7 @@ static void on_exec_started(void *user, const char *exec_id, uint64_t start_time
         if (!exec)
                 return;
 
-        sandbox->control->lingers = sandbox->control->n_watches == 0;
+        sandbox->control->lingers = sandbox->control->watches.n == 0;
         sandbox_touch(sandbox);
         sandbox->is_observed = true;
         exec_observe_started(exec, start_time);

@@ -7,7 +7,7 @@
 
 #include "base/failpoint.h"
 #include "base/memory.h"
-#include "control/objects.h"
+#include "control/plane.h"
 
 DEFINE_CLEANUP(Sandbox *, sandbox_free);
 

@@ -13,7 +13,7 @@
 #include "base/failpoint.h"
 #include "base/memory.h"
 #include "base/strings.h"
-#include "control/objects.h"
+#include "control/plane.h"
 #include "control/text.h"
 
 #define DELETED_PAGE 64
@@ -161,7 +161,7 @@ void sandbox_accept(Sandbox *sandbox, const Caller *caller, WarmShape *shape) {
         record->serial = ++sandbox->control->last_serial;
         record->create_time = record->state_time = clock_realtime_ns();
         if (!warm_take(sandbox, shape))
-                record->uid_slot = uid_slot_take(sandbox->control);
+                record->uid_slot = uid_slots_take(&sandbox->control->uid_slots);
         sandbox_insert(sandbox);
         sandbox_change(sandbox);
         sandbox_init_times(sandbox, record->spec->max_lifetime);

@@ -2,7 +2,7 @@
 
 /* What lives here: sandboxes as objects, how they are found, and the one place that writes their states. What does not:
  * what callers ask of them (requests.c), what runtimes tell of them (observe.c), and when their time is over
- * (timers.c). */
+ * (deadlines.c). */
 
 #include <assert.h>
 #include <errno.h>
@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/strings.h"
-#include "control/objects.h"
+#include "control/plane.h"
 #include "control/text.h"
 
 Runtime *runtime_find(const Control *control, const char *name) {
@@ -114,40 +114,6 @@ void owner_release(Control *control, Owner *owner) {
         free(owner);
 }
 
-/* Ranges of uids. */
-
-void uid_slot_mark(Control *control, uint32_t slot, bool used) {
-        size_t word = slot / 64, n = control->n_uid_words;
-
-        if (word >= n) {
-                control->n_uid_words = word + 1;
-                control->uid_slots = xreallocarray(control->uid_slots, word + 1, sizeof(uint64_t));
-                memset(control->uid_slots + n, 0, (word + 1 - n) * sizeof(uint64_t));
-        }
-        if (used)
-                control->uid_slots[word] |= UINT64_C(1) << (slot % 64);
-        else
-                control->uid_slots[word] &= ~(UINT64_C(1) << (slot % 64));
-}
-
-bool uid_slot_is_used(const Control *control, uint32_t slot) {
-        return slot / 64 < control->n_uid_words && control->uid_slots[slot / 64] >> slot % 64 & 1;
-}
-
-uint32_t uid_slot_take(Control *control) {
-        size_t word = 0;
-        uint32_t slot;
-
-        while (word < control->n_uid_words && control->uid_slots[word] == UINT64_MAX)
-                word++;
-        slot = (uint32_t) (64 * word);
-        if (word < control->n_uid_words)
-                slot += (uint32_t) __builtin_ctzll(~control->uid_slots[word]);
-
-        uid_slot_mark(control, slot, true);
-        return slot;
-}
-
 /* In and out of memory. */
 
 void sandbox_count(Sandbox *sandbox, int sign) {
@@ -166,7 +132,7 @@ void sandbox_insert(Sandbox *sandbox) {
         table_add(&control->sandboxes_by_id, sandbox->record.id, sandbox);
         list_add(&control->sandboxes, sandbox);
         list_add(&sandbox->owner->sandboxes, sandbox);
-        uid_slot_mark(control, sandbox->record.uid_slot, true);
+        uid_slots_mark(&control->uid_slots, sandbox->record.uid_slot, true);
         sandbox_count(sandbox, 1);
 }
 
@@ -181,7 +147,7 @@ void sandbox_drop(Sandbox *sandbox) {
         list_remove(&control->sandboxes, sandbox);
         list_remove(&sandbox->owner->sandboxes, sandbox);
         owner_release(control, TAKE_PTR(sandbox->owner));
-        uid_slot_mark(control, sandbox->record.uid_slot, false);
+        uid_slots_mark(&control->uid_slots, sandbox->record.uid_slot, false);
         sandbox->is_gone = true;
         control_forget_waiting(sandbox);
         file_calls_end(sandbox);

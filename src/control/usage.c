@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
-#include "control/objects.h"
+#include "control/plane.h"
 
 struct UsageQuestion {
         Sandbox *sandbox;

@@ -16,7 +16,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/strings.h"
-#include "control/objects.h"
+#include "control/plane.h"
 #include "control/text.h"
 
 #define SETTLE_TIME (20 * NSEC_PER_MSEC) /* of quiet before one is made: what was created has its first exec started */
@@ -169,7 +169,7 @@ static void make_one(Control *control) {
 
         warm->control = control;
         warm->shape = shape_copy(&pool->shape);
-        warm->uid_slot = uid_slot_take(control);
+        warm->uid_slot = uid_slots_take(&control->uid_slots);
         warm->keep_until = clock_monotonic_ns() + control->options.warm_time;
         id_make("sb-", warm->id);
         while (*end)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* What lives here: those who watch events, each at its own pace: out of the store until it reaches the ring, then out
- * of the ring. What does not: how events are made (events.c).
+ * of the ring. What does not: how events are made (event-log.c).
  *
  * A watch that has read everything waits, at no cost, until an event comes that it wants; so it does not fall behind by
  * events that it does not want. Watches are found by what they want: certain sandboxes, those of an owner, or all. */
@@ -14,7 +14,7 @@
 
 #include "base/memory.h"
 #include "base/strings.h"
-#include "control/objects.h"
+#include "control/plane.h"
 
 #define SCAN_MAX 500        /* events of the store that are looked at in one go */
 #define TURN_LOOKS_MAX 4096 /* events that all watches together look at in one turn, while everybody else waits */
@@ -113,10 +113,10 @@ static void wake(Watch *watch) {
         if (watch->prev_wake)
                 return;
         watch->next_wake = NULL;
-        watch->prev_wake = control->wake_end;
-        *control->wake_end = watch;
-        control->wake_end = &watch->next_wake;
-        control->n_wake++;
+        watch->prev_wake = control->watches.wake_end;
+        *control->watches.wake_end = watch;
+        control->watches.wake_end = &watch->next_wake;
+        control->watches.n_wake++;
         control_arm(control);
 }
 
@@ -126,10 +126,10 @@ static void unwake(Watch *watch) {
         *watch->prev_wake = watch->next_wake;
         if (watch->next_wake)
                 watch->next_wake->prev_wake = watch->prev_wake;
-        if (watch->control->wake_end == &watch->next_wake)
-                watch->control->wake_end = watch->prev_wake;
+        if (watch->control->watches.wake_end == &watch->next_wake)
+                watch->control->watches.wake_end = watch->prev_wake;
         watch->prev_wake = NULL;
-        watch->control->n_wake--;
+        watch->control->watches.n_wake--;
 }
 
 static void tell(Watch *watch, const EventRow *row, EventLabels *labels) {
@@ -142,22 +142,22 @@ static void tell(Watch *watch, const EventRow *row, EventLabels *labels) {
 
 void watches_tell(Control *control, const EventRow *row) {
         _cleanup_(event_labels_clear) EventLabels labels = {};
-        const WatchedId *watched = table_get(&control->watched_ids, row->sandbox_id);
+        const WatchedId *watched = table_get(&control->watches.by_id, row->sandbox_id);
         const Owner *owner = table_get(&control->owners, row->owner);
 
         for (const WatchLink *link = watched ? watched->links : NULL; link; link = link->next)
                 tell(link->watch, row, &labels);
         for (Watch *watch = owner ? owner->watches : NULL; watch; watch = watch->next)
                 tell(watch, row, &labels);
-        for (Watch *watch = control->watches; watch; watch = watch->next)
+        for (Watch *watch = control->watches.for_all; watch; watch = watch->next)
                 tell(watch, row, &labels);
 }
 
 void watches_wake(Control *control) {
-        control->looks_left = TURN_LOOKS_MAX;
+        control->watches.looks_left = TURN_LOOKS_MAX;
         /* Who is to be called again meanwhile is called in the next turn. */
-        for (size_t n = control->n_wake; n > 0 && control->wake; n--) {
-                Watch *watch = control->wake;
+        for (size_t n = control->watches.n_wake; n > 0 && control->watches.wake; n--) {
+                Watch *watch = control->watches.wake;
 
                 unwake(watch);
                 watch->readable(watch, watch->user);
@@ -172,7 +172,7 @@ static int check_cursor(Control *control, uint64_t cursor, bool is_sequence, Hut
 
         if (r < 0)
                 return r;
-        if (cursor > control->durable_cursor)
+        if (cursor > control->events.durable_cursor)
                 return reason_set(err, -EINVAL, REASON_CURSOR_INVALID, "the cursor %" PRIu64 " was never given out",
                                   cursor);
         if (cursor < purged) {
@@ -185,12 +185,12 @@ static int check_cursor(Control *control, uint64_t cursor, bool is_sequence, Hut
 }
 
 static void link_add(Control *control, WatchLink *link) {
-        WatchedId *watched = table_get(&control->watched_ids, link->id);
+        WatchedId *watched = table_get(&control->watches.by_id, link->id);
 
         if (!watched) {
                 watched = new0(WatchedId, 1);
                 watched->id = xstrdup(link->id);
-                table_add(&control->watched_ids, watched->id, watched);
+                table_add(&control->watches.by_id, watched->id, watched);
         }
         link->next = watched->links;
         link->prev = &watched->links;
@@ -200,21 +200,21 @@ static void link_add(Control *control, WatchLink *link) {
 }
 
 static void link_remove(Control *control, WatchLink *link) {
-        WatchedId *watched = table_get(&control->watched_ids, link->id);
+        WatchedId *watched = table_get(&control->watches.by_id, link->id);
 
         assert(watched);
         *link->prev = link->next;
         if (link->next)
                 link->next->prev = link->prev;
         if (!watched->links) {
-                table_remove(&control->watched_ids, watched->id);
+                table_remove(&control->watches.by_id, watched->id);
                 free(watched->id);
                 free(watched);
         }
 }
 
 static void insert(Watch *watch) {
-        Watch **list = watch->any_owner ? &watch->control->watches : &watch->owner->watches;
+        Watch **list = watch->any_owner ? &watch->control->watches.for_all : &watch->owner->watches;
 
         for (size_t i = 0; i < watch->n_links; i++) {
                 watch->links[i].watch = watch;
@@ -280,7 +280,7 @@ int control_watch(Control *control, const Caller *caller, const WatchFilter *fil
         watch->control = control;
         watch->owner = owner_get(control, caller->name);
         watch->owner->n_watches++;
-        control->n_watches++;
+        control->watches.n++;
         take_ids(watch, filter);
         watch->any_owner = filter->all_owners || (caller->admin && watch->n_links > 0);
         watch->selector = TAKE_PTR(selector);
@@ -309,7 +309,7 @@ Watch *watch_free(Watch *watch) {
                         watch->next->prev = watch->prev;
         }
         watch->owner->n_watches--;
-        watch->control->n_watches--;
+        watch->control->watches.n--;
         owner_release(watch->control, watch->owner);
         (void) selector_free(watch->selector);
         free(watch->links);
@@ -331,7 +331,7 @@ static int scan_event(const EventRow *row, void *user) {
         Scan *scan = user;
         Watch *watch = scan->watch;
 
-        if (row->cursor > watch->control->durable_cursor)
+        if (row->cursor > watch->control->events.durable_cursor)
                 return -ECANCELED;
 
         scan->n++;
@@ -350,7 +350,7 @@ static int scan_event(const EventRow *row, void *user) {
 static int next_stored(Watch *watch, WatchedEvent *ret_event, HutchError *err) {
         _cleanup_(error_clear) HutchError problem = {};
         Control *control = watch->control;
-        size_t max = control->looks_left < SCAN_MAX ? control->looks_left : SCAN_MAX;
+        size_t max = control->watches.looks_left < SCAN_MAX ? control->watches.looks_left : SCAN_MAX;
         Scan scan = { .watch = watch };
         int r;
 
@@ -358,7 +358,7 @@ static int next_stored(Watch *watch, WatchedEvent *ret_event, HutchError *err) {
         if (r < 0)
                 return r;
         r = store_each_event(control->options.store, watch->cursor, max, scan_event, &scan, &problem);
-        control->looks_left -= scan.n;
+        control->watches.looks_left -= scan.n;
         if (r < 0 && r != -ECANCELED)
                 return reason_set(err, r, REASON_STORE_UNAVAILABLE, "events cannot be read: %s",
                                   error_message(&problem));
@@ -372,7 +372,7 @@ static int next_stored(Watch *watch, WatchedEvent *ret_event, HutchError *err) {
         }
 
         if (scan.n < max)
-                watch->cursor = control->ring_first - 1;
+                watch->cursor = control->events.ring_first - 1;
         return 0;
 }
 
@@ -382,34 +382,34 @@ int watch_next(Watch *watch, WatchedEvent *ret_event, HutchError *err) {
         if (watch->is_waiting)
                 return 0;
 
-        if (!watch->is_live && watch->cursor + 1 < control->ring_first) {
+        if (!watch->is_live && watch->cursor + 1 < control->events.ring_first) {
                 int r = next_stored(watch, ret_event, err);
 
                 if (r != 0)
                         return r;
-                if (watch->cursor + 1 < control->ring_first) {
+                if (watch->cursor + 1 < control->events.ring_first) {
                         wake(watch);
                         return 0;
                 }
         }
         watch->is_live = true;
 
-        if (watch->cursor + 1 < control->ring_first) {
+        if (watch->cursor + 1 < control->events.ring_first) {
                 (void) reason_set(err, -EOVERFLOW, REASON_WATCHER_LAGGED,
                                   "this watch did not keep up; watch again from the cursor");
                 error_add_pair(err, "cursor", "%" PRIu64, watch->cursor);
                 return -EOVERFLOW;
         }
-        while (watch->cursor < control->durable_cursor) {
+        while (watch->cursor < control->events.durable_cursor) {
                 _cleanup_(event_labels_clear) EventLabels labels = {};
                 const EventRow *row;
 
-                if (control->looks_left == 0) {
+                if (control->watches.looks_left == 0) {
                         wake(watch);
                         return 0;
                 }
-                control->looks_left--;
-                row = &control->ring[++watch->cursor % control->ring_size]->row;
+                control->watches.looks_left--;
+                row = &control->events.ring[++watch->cursor % control->events.ring_size]->row;
                 if (!wants(watch, row, &labels))
                         continue;
                 *ret_event = (WatchedEvent){
@@ -424,7 +424,7 @@ int watch_next(Watch *watch, WatchedEvent *ret_event, HutchError *err) {
 }
 
 uint64_t watch_cursor(const Watch *watch) {
-        return watch->is_waiting ? watch->control->durable_cursor : watch->cursor;
+        return watch->is_waiting ? watch->control->events.durable_cursor : watch->cursor;
 }
 
 int control_sequence_cursor(Control *control, const Caller *caller, const char *sandbox_id, uint64_t sequence,

@@ -3,14 +3,13 @@
 /* What lives here: the making of events, and the ring of the latest ones that all watchers share. What does not: who
  * reads them (watches.c). */
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/strings.h"
-#include "control/objects.h"
+#include "control/plane.h"
 
 #define RING_SIZE_MIN 16
 
@@ -30,6 +29,11 @@ static char *labels_text(const SandboxSpec *spec) {
         for (size_t i = 0; i < n; i++)
                 string_builder_appendf(&text, "%s%s=%s", i > 0 ? "," : "", sorted[i].key, sorted[i].value);
         return string_builder_take(&text);
+}
+
+void event_log_init(EventLog *log, uint64_t last_cursor) {
+        log->last_cursor = log->durable_cursor = last_cursor;
+        log->ring_first = last_cursor + 1;
 }
 
 static EventItem *item_new(const Event *event, const uint8_t *encoded, size_t encoded_len) {
@@ -57,13 +61,13 @@ static EventItem *item_new(const Event *event, const uint8_t *encoded, size_t en
 }
 
 void event_add(Sandbox *sandbox, Event *event, const Caller *caller) {
-        Control *control = sandbox->control;
+        EventLog *log = &sandbox->control->events;
         _cleanup_free_ uint8_t *encoded = NULL;
         EventItem *item;
         size_t len = 0;
 
         sandbox_change(sandbox);
-        event->cursor = ++control->last_cursor;
+        event->cursor = ++log->last_cursor;
         event->sequence = ++sandbox->record.sequence;
         event->time = clock_realtime_ns();
         event->sandbox = &sandbox->record;
@@ -74,71 +78,83 @@ void event_add(Sandbox *sandbox, Event *event, const Caller *caller) {
         }
 
         /* Memory is out: as with any other small thing, the daemon starts again and recovers. */
-        if (control->options.codec->encode_event(event, &encoded, &len) < 0)
+        if (sandbox->control->options.codec->encode_event(event, &encoded, &len) < 0)
                 abort();
 
         item = item_new(event, encoded, len);
-        *control->pending_end = item;
-        control->pending_end = &item->next;
+        *log->pending_end = item;
+        log->pending_end = &item->next;
 }
 
-static EventItem *take_pending(Control *control) {
-        EventItem *item = TAKE_PTR(control->pending);
+int event_log_write(EventLog *log, Store *store, HutchError *err) {
+        for (; *log->unwritten; log->unwritten = &(*log->unwritten)->next) {
+                int r = store_add_event(store, &(*log->unwritten)->row, err);
 
-        control->pending_end = control->unwritten = &control->pending;
+                if (r < 0)
+                        return r;
+        }
+        return 0;
+}
+
+static EventItem *take_pending(EventLog *log) {
+        EventItem *item = TAKE_PTR(log->pending);
+
+        log->pending_end = log->unwritten = &log->pending;
         return item;
 }
 
-void events_publish(Control *control) {
-        for (EventItem *item = take_pending(control), *next; item; item = next) {
-                EventItem **place = &control->ring[item->row.cursor % control->ring_size];
+void event_log_publish(Control *control) {
+        EventLog *log = &control->events;
+
+        for (EventItem *item = take_pending(log), *next; item; item = next) {
+                EventItem **place = &log->ring[item->row.cursor % log->ring_size];
 
                 next = item->next;
                 if (*place) {
-                        control->ring_first = (*place)->row.cursor + 1;
+                        log->ring_first = (*place)->row.cursor + 1;
                         free(*place);
                 }
                 *place = item;
-                control->durable_cursor = item->row.cursor;
+                log->durable_cursor = item->row.cursor;
                 watches_tell(control, &item->row);
         }
 }
 
-void events_drop(Control *control) {
-        for (EventItem *item = take_pending(control), *next; item; item = next) {
+void event_log_drop(EventLog *log) {
+        for (EventItem *item = take_pending(log), *next; item; item = next) {
                 next = item->next;
                 free(item);
         }
-        control->last_cursor = control->durable_cursor;
+        log->last_cursor = log->durable_cursor;
 }
 
-void ring_resize(Control *control, size_t size) {
-        EventItem **old = control->ring;
-        size_t old_size = control->ring_size;
-        uint64_t first = control->ring_first;
+void event_log_resize(EventLog *log, size_t size) {
+        EventItem **old = log->ring;
+        size_t old_size = log->ring_size;
+        uint64_t first = log->ring_first;
 
         size = size > RING_SIZE_MIN ? size : RING_SIZE_MIN;
         if (size == old_size)
                 return;
 
-        control->ring = new0(EventItem *, size);
-        control->ring_size = size;
-        if (control->durable_cursor >= first + size)
-                control->ring_first = control->durable_cursor - size + 1;
-        for (uint64_t cursor = first; old && cursor <= control->durable_cursor; cursor++) {
+        log->ring = new0(EventItem *, size);
+        log->ring_size = size;
+        if (log->durable_cursor >= first + size)
+                log->ring_first = log->durable_cursor - size + 1;
+        for (uint64_t cursor = first; old && cursor <= log->durable_cursor; cursor++) {
                 EventItem *item = TAKE_PTR(old[cursor % old_size]);
 
-                if (cursor < control->ring_first)
+                if (cursor < log->ring_first)
                         free(item);
                 else
-                        control->ring[cursor % size] = item;
+                        log->ring[cursor % size] = item;
         }
         free(old);
 }
 
-void events_free(Control *control) {
-        events_drop(control);
-        for (size_t i = 0; i < control->ring_size; i++)
-                free(control->ring[i]);
-        free(control->ring);
+void event_log_free(EventLog *log) {
+        event_log_drop(log);
+        for (size_t i = 0; i < log->ring_size; i++)
+                free(log->ring[i]);
+        free(log->ring);
 }

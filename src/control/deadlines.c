@@ -10,7 +10,7 @@
 #include "base/failpoint.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "control/objects.h"
+#include "control/plane.h"
 
 #define IDLE_WRITE_INTERVAL (60 * NSEC_PER_SEC) /* how exactly a restarted daemon knows when there was file work */
 #define STOP_GRACE (10 * NSEC_PER_SEC)
@@ -26,35 +26,36 @@ uint64_t deadline_after(uint64_t now, uint64_t duration) {
 static void on_timer(uv_timer_t *handle);
 
 static void start_timer(Control *control) {
-        uint64_t now = clock_monotonic_ns(), next = control->purge_deadline, pause;
+        uint64_t now = clock_monotonic_ns(), next = control->deadlines.purge_deadline, pause;
 
-        if (control->n_heap > 0 && control->heap[0]->deadline < next)
-                next = control->heap[0]->deadline;
+        if (control->deadlines.n_heap > 0 && control->deadlines.heap[0]->deadline < next)
+                next = control->deadlines.heap[0]->deadline;
         pause = next > now ? (next - now + NSEC_PER_MSEC - 1) / NSEC_PER_MSEC : 0;
         uv_update_time(control->loop);
-        (void) uv_timer_start(&control->timer, on_timer, pause, 0);
+        (void) uv_timer_start(&control->deadlines.timer, on_timer, pause, 0);
 }
 
 /* The heap: no sandbox's deadline is before that of the one above it. */
 
 static void heap_put(Control *control, size_t i, Sandbox *sandbox) {
-        control->heap[i] = sandbox;
+        control->deadlines.heap[i] = sandbox;
         sandbox->heap_index = i;
 }
 
 static void heap_sift(Control *control, size_t i) {
-        Sandbox *sandbox = control->heap[i];
+        Sandbox *sandbox = control->deadlines.heap[i];
 
-        for (; i > 0 && control->heap[(i - 1) / 2]->deadline > sandbox->deadline; i = (i - 1) / 2)
-                heap_put(control, i, control->heap[(i - 1) / 2]);
+        for (; i > 0 && control->deadlines.heap[(i - 1) / 2]->deadline > sandbox->deadline; i = (i - 1) / 2)
+                heap_put(control, i, control->deadlines.heap[(i - 1) / 2]);
         for (;;) {
                 size_t child = 2 * i + 1;
 
-                if (child + 1 < control->n_heap && control->heap[child + 1]->deadline < control->heap[child]->deadline)
+                if (child + 1 < control->deadlines.n_heap &&
+                    control->deadlines.heap[child + 1]->deadline < control->deadlines.heap[child]->deadline)
                         child++;
-                if (child >= control->n_heap || control->heap[child]->deadline >= sandbox->deadline)
+                if (child >= control->deadlines.n_heap || control->deadlines.heap[child]->deadline >= sandbox->deadline)
                         break;
-                heap_put(control, i, control->heap[child]);
+                heap_put(control, i, control->deadlines.heap[child]);
                 i = child;
         }
         heap_put(control, i, sandbox);
@@ -67,9 +68,9 @@ void sandbox_disarm(Sandbox *sandbox) {
         if (i == SIZE_MAX)
                 return;
         sandbox->heap_index = SIZE_MAX;
-        if (i == --control->n_heap)
+        if (i == --control->deadlines.n_heap)
                 return;
-        heap_put(control, i, control->heap[control->n_heap]);
+        heap_put(control, i, control->deadlines.heap[control->deadlines.n_heap]);
         heap_sift(control, i);
 }
 
@@ -87,11 +88,12 @@ void sandbox_arm(Sandbox *sandbox) {
 
         sandbox->deadline = next > sandbox->not_before ? next : sandbox->not_before;
         if (sandbox->heap_index == SIZE_MAX) {
-                if (control->n_heap == control->heap_size) {
-                        control->heap_size = 2 * control->heap_size + 16;
-                        control->heap = xreallocarray(control->heap, control->heap_size, sizeof(Sandbox *));
+                if (control->deadlines.n_heap == control->deadlines.heap_size) {
+                        control->deadlines.heap_size = 2 * control->deadlines.heap_size + 16;
+                        control->deadlines.heap =
+                                xreallocarray(control->deadlines.heap, control->deadlines.heap_size, sizeof(Sandbox *));
                 }
-                heap_put(control, control->n_heap++, sandbox);
+                heap_put(control, control->deadlines.n_heap++, sandbox);
         }
         heap_sift(control, sandbox->heap_index);
         if (sandbox->heap_index == 0)
@@ -263,7 +265,7 @@ static void purge(Control *control) {
                 log_warning("history cannot be purged", LOG_STR("error", error_message(&err)));
 
         is_more = r >= 0 && (requests == PURGE_BATCH || sandboxes == PURGE_BATCH);
-        control->purge_deadline = clock_monotonic_ns() + (is_more ? PURGE_PAUSE : purge_interval(limits));
+        control->deadlines.purge_deadline = clock_monotonic_ns() + (is_more ? PURGE_PAUSE : purge_interval(limits));
         FAILPOINT("control.timer.purge");
 }
 
@@ -271,14 +273,14 @@ static void on_timer(uv_timer_t *handle) {
         Control *control = handle->data;
         uint64_t now = clock_monotonic_ns();
 
-        while (control->n_heap > 0 && control->heap[0]->deadline <= now)
-                time_passed(control->heap[0], now);
-        if (control->purge_deadline <= now)
+        while (control->deadlines.n_heap > 0 && control->deadlines.heap[0]->deadline <= now)
+                time_passed(control->deadlines.heap[0], now);
+        if (control->deadlines.purge_deadline <= now)
                 purge(control);
         start_timer(control);
 }
 
-void timers_start(Control *control) {
-        control->purge_deadline = clock_monotonic_ns() + PURGE_PAUSE;
+void deadlines_start(Control *control) {
+        control->deadlines.purge_deadline = clock_monotonic_ns() + PURGE_PAUSE;
         start_timer(control);
 }
