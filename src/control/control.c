@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* What lives here: the turn of the control plane: what was changed is made durable, answered, shown and acted on, or
- * taken back. What does not: what the changes are (sandboxes.c, requests.c, execs.c, observe.c, deadlines.c), and the work
- * that follows from them (converge.c). */
+ * taken back. What does not: what the changes are (sandboxes.c, requests.c, execs.c, observe.c, deadlines.c), and the
+ * work that follows from them (converge.c). */
 
 #include "control/control.h"
 
