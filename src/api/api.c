@@ -49,15 +49,15 @@ const ControlCodec api_codec = {
 };
 
 static void end_call(Call *call, StatusCode status, CallEnd how, void *context) {
-        ApiCaller caller;
+        const Caller *caller = api_caller(call);
 
         (void) how;
+        (void) context;
         if (log_default.level > LOG_LEVEL_DEBUG)
                 return;
 
-        api_caller(context, call, &caller);
         log_debug("call ended", LOG_STR("method", call_path(call)), LOG_STR("status", status_code_name(status)),
-                  LOG_STR("caller", caller.name));
+                  LOG_STR("caller", caller->name));
 }
 
 SandboxRules api_sandbox_rules(const Api *api) {

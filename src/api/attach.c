@@ -68,8 +68,8 @@ static int attach_to(AttachStream *stream, Request *request, const char *sandbox
                      uint64_t out_offset, uint64_t err_offset) {
         static const AttachmentEvents events = { on_output, on_output, on_can_send, on_input_failed };
         OutputPosition out = { true, out_offset }, err = { true, err_offset };
-        int r = control_attach(request->api->options.control, &request->caller.caller, sandbox_id, exec_id, true, out,
-                               err, &events, stream, &stream->exec.attachment, &request->err);
+        int r = control_attach(request->api->options.control, request->caller, sandbox_id, exec_id, true, out, err,
+                               &events, stream, &stream->exec.attachment, &request->err);
 
         if (r >= 0)
                 attachment_hold(stream->exec.attachment);
@@ -225,10 +225,9 @@ void start_attach_exec(Call *call, void *context) {
         _cleanup_(error_clear) HutchError err = {};
         AttachStream *stream = new0(AttachStream, 1);
         Api *api = context;
-        ApiCaller caller;
+        const Caller *caller = api_caller(call);
 
-        api_caller(api, call, &caller);
-        if (api_stream_begin(&stream->exec.base, api, call, &caller, true, &err) < 0) {
+        if (api_stream_begin(&stream->exec.base, api, call, caller, true, &err) < 0) {
                 free(stream);
                 api_fail(call, &err, NULL);
                 return;

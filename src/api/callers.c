@@ -6,6 +6,7 @@
 #include <grp.h>
 #include <pwd.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -156,20 +157,7 @@ static void note_refusal(Api *api, const Call *call, const HutchError *err) {
                     LOG_STR("error", error_message(err)), LOG_UINT("refused", api->refusals));
 }
 
-int api_admit(Call *call, void *context, HutchError *err) {
-        _cleanup_(error_clear) HutchError why = {};
-        const Peer *peer = call_peer(call);
-        Api *api = context;
-        int r = peer->has_credentials ? admit_user(api, peer, &why) : admit_remote(api, call, peer, &why);
-
-        if (r == 0)
-                return 0;
-
-        note_refusal(api, call, &why);
-        return error_set_code(err, why.code, r, why.reason, "%s", error_message(&why));
-}
-
-/* Writes who it is that api_admit() has let in. */
+/* Writes who it is that is let in. */
 static void write_name(const Api *api, Call *call, char ret_name[static CALLER_NAME_SIZE]) {
         const MetadataEntry *header = find_header(&api->remote, call);
         const Peer *peer = call_peer(call);
@@ -216,19 +204,48 @@ static bool is_traceparent(const MetadataEntry *entry) {
                text[35] == '-' && is_hex(text + 36, 16) && text[52] == '-' && is_hex(text + 53, 2);
 }
 
-void api_caller(const Api *api, Call *call, ApiCaller *ret_caller) {
+/* A caller, and its name. */
+typedef struct Identity {
+        Caller caller;
+        char name[CALLER_NAME_SIZE];
+} Identity;
+
+static Identity *identity_new(const Api *api, Call *call) {
         const MetadataEntry *parent = metadata_find(call_metadata(call), "traceparent");
         const MetadataEntry *state = metadata_find(call_metadata(call), "tracestate");
+        Identity *identity = new0(Identity, 1);
 
-        write_name(api, call, ret_caller->name);
-        ret_caller->caller = (Caller){
-                .name = ret_caller->name,
-                .admin = is_admin(api, call_peer(call), ret_caller->name),
+        write_name(api, call, identity->name);
+        identity->caller = (Caller){
+                .name = identity->name,
+                .admin = is_admin(api, call_peer(call), identity->name),
         };
         if (!parent || !is_traceparent(parent))
-                return;
+                return identity;
 
-        ret_caller->caller.traceparent = parent->value;
+        identity->caller.traceparent = parent->value;
         if (state && state->value_len <= TRACESTATE_MAX)
-                ret_caller->caller.tracestate = state->value;
+                identity->caller.tracestate = state->value;
+        return identity;
+}
+
+int api_admit(Call *call, void *context, HutchError *err) {
+        _cleanup_(error_clear) HutchError why = {};
+        const Peer *peer = call_peer(call);
+        Api *api = context;
+        int r = peer->has_credentials ? admit_user(api, peer, &why) : admit_remote(api, call, peer, &why);
+
+        if (r == 0) {
+                call_set_identity(call, identity_new(api, call), free);
+                return 0;
+        }
+
+        note_refusal(api, call, &why);
+        return error_set_code(err, why.code, r, why.reason, "%s", error_message(&why));
+}
+
+const Caller *api_caller(const Call *call) {
+        const Identity *identity = call_identity(call);
+
+        return &identity->caller;
 }

@@ -27,7 +27,7 @@ int request_create_exec_of(Request *request, const char *sandbox_id, const char 
                            bool bound, ExecView *ret_view) {
         _cleanup_(exec_spec_unrefp) ExecSpec *made = NULL;
         Control *control = request->api->options.control;
-        const Caller *caller = &request->caller.caller;
+        const Caller *caller = request->caller;
         ExecRules rules = api_exec_rules(request->api);
         SandboxView sandbox;
         size_t above;
@@ -59,7 +59,7 @@ int request_create_exec(Request *request, const Hutch__V1__CreateExecRequest *me
         r = request_key(&message->base, "CreateExec", message->request_id, &key);
         if (r < 0)
                 return reason_set(&request->err, r, REASON_HOST_EXHAUSTED, "the daemon is out of memory");
-        r = control_repeat_exec(request->api->options.control, &request->caller.caller, &key, ret_view, &request->err);
+        r = control_repeat_exec(request->api->options.control, request->caller, &key, ret_view, &request->err);
         if (r != 0)
                 return r;
 
@@ -108,7 +108,7 @@ static void get_exec(Call *call, const uint8_t *bytes, size_t len, void *context
         if (request_is_refused(&request))
                 return;
 
-        if (control_get_exec(api->options.control, &request.caller.caller, message->sandbox_id, message->exec_id, &view,
+        if (control_get_exec(api->options.control, request.caller, message->sandbox_id, message->exec_id, &view,
                              &request.err) < 0)
                 request_fail(&request);
         else
@@ -131,8 +131,8 @@ static void cancel_exec(Call *call, const uint8_t *bytes, size_t len, void *cont
         if (request_is_refused(&request))
                 return;
 
-        if (control_cancel_exec(api->options.control, &request.caller.caller, message->sandbox_id, message->exec_id,
-                                grace, &view, &request.err) < 0)
+        if (control_cancel_exec(api->options.control, request.caller, message->sandbox_id, message->exec_id, grace,
+                                &view, &request.err) < 0)
                 request_fail(&request);
         else
                 reply_exec(&request, &view);
@@ -186,8 +186,8 @@ static void list_execs(Call *call, const uint8_t *bytes, size_t len, void *conte
                 return;
 
         after = listing.after_serial;
-        r = control_list_execs(api->options.control, &request.caller.caller, message->sandbox_id, states, &after,
-                               list_exec, &listing, &request.err);
+        r = control_list_execs(api->options.control, request.caller, message->sandbox_id, states, &after, list_exec,
+                               &listing, &request.err);
         if (r < 0) {
                 request_fail(&request);
                 return;

@@ -89,13 +89,12 @@ void exec_stream_pump(ExecStream *stream) {
 }
 
 bool exec_stream_release(ExecStream *stream) {
-        ApiCaller caller;
+        const Caller *caller = api_caller(stream->base.call);
 
         if (!stream->attachment || stream->base.api->shut_down)
                 return false;
 
-        api_caller(stream->base.api, stream->base.call, &caller);
-        return attachment_release(stream->attachment, &caller.caller);
+        return attachment_release(stream->attachment, caller);
 }
 
 void exec_stream_clear(ExecStream *stream) {
@@ -178,7 +177,7 @@ void handle_read_exec_output(Call *call, const uint8_t *bytes, size_t len, void 
                 return;
 
         stream = new0(ExecStream, 1);
-        r = api_stream_begin(&stream->base, api, call, &request.caller, true, &request.err);
+        r = api_stream_begin(&stream->base, api, call, request.caller, true, &request.err);
         if (r < 0) {
                 free(stream);
                 request_fail(&request);
@@ -190,8 +189,8 @@ void handle_read_exec_output(Call *call, const uint8_t *bytes, size_t len, void 
         stream->send_end = exec_stream_end;
         stream->follow = message->follow;
         call_set_events(call, &call_events, stream);
-        r = control_attach(api->options.control, &request.caller.caller, message->sandbox_id, message->exec_id,
-                           message->follow, out, err, &attachment_events, stream, &stream->attachment, &request.err);
+        r = control_attach(api->options.control, request.caller, message->sandbox_id, message->exec_id, message->follow,
+                           out, err, &attachment_events, stream, &stream->attachment, &request.err);
         if (r >= 0 && message->opt_tail_lines_case)
                 r = attachment_seek_tail(stream->attachment, message->tail_lines, &request.err);
         if (r < 0)

@@ -255,7 +255,7 @@ static char *make_key(const Request *request, const RequestKey *key) {
 
         for (size_t i = 0; i < sizeof(key->fingerprint); i++)
                 string_builder_appendf(&text, "%02x", key->fingerprint[i]);
-        string_builder_appendf(&text, ":%s/%s", request->caller.name, key->request_id);
+        string_builder_appendf(&text, ":%s/%s", request->caller->name, key->request_id);
         return string_builder_take(&text);
 }
 
@@ -272,8 +272,7 @@ static int check(const FileMethod *method, Request *request, ProtobufCMessage *m
         check_request_id(request, text_of(message, "request_id"));
         found = id_check(sandbox_id, strlen(sandbox_id), NULL);
         if (found >= 0)
-                found = control_get_sandbox(request->api->options.control, &request->caller.caller, sandbox_id, &view,
-                                            &err);
+                found = control_get_sandbox(request->api->options.control, request->caller, sandbox_id, &view, &err);
         if (found >= 0) {
                 rules.working_directory = view.record->spec->working_directory;
                 rules.workspace = view.record->spec->workspace;
@@ -314,7 +313,7 @@ static int begin(Relay *relay, Request *request, ProtobufCMessage *message, Prot
         r = protobuf_pack(message, &bytes, &len);
         if (r < 0)
                 return reason_set(&request->err, r, REASON_HOST_EXHAUSTED, "the daemon is out of memory");
-        r = control_open_file_call(request->api->options.control, &request->caller.caller, text_of(asked, "sandbox_id"),
+        r = control_open_file_call(request->api->options.control, request->caller, text_of(asked, "sandbox_id"),
                                    &(FileCallRequest){
                                            .path = method->path,
                                            .key = key_text,
@@ -353,7 +352,7 @@ static void handle(Call *call, const uint8_t *bytes, size_t len, void *context) 
 
         relay = new0(Relay, 1);
         relay->method = method;
-        if (api_stream_begin(&relay->base, context, call, &request.caller, method->answers_stream, &request.err) < 0) {
+        if (api_stream_begin(&relay->base, context, call, request.caller, method->answers_stream, &request.err) < 0) {
                 free(relay);
                 request_fail(&request);
                 return;
@@ -467,11 +466,10 @@ static void start(Call *call, void *context) {
         };
         _cleanup_(error_clear) HutchError err = {};
         Relay *relay = new0(Relay, 1);
-        ApiCaller caller;
+        const Caller *caller = api_caller(call);
 
         relay->method = find_method(call);
-        api_caller(context, call, &caller);
-        if (api_stream_begin(&relay->base, context, call, &caller, true, &err) < 0) {
+        if (api_stream_begin(&relay->base, context, call, caller, true, &err) < 0) {
                 free(relay);
                 api_fail(call, &err, NULL);
                 return;

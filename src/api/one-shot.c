@@ -39,21 +39,19 @@ typedef struct OneShot {
 static void let_go(OneShot *one_shot) {
         Api *api = one_shot->exec.base.api;
         SandboxView view;
-        ApiCaller caller;
+        const Caller *caller = api_caller(one_shot->exec.base.call);
 
-        api_caller(api, one_shot->exec.base.call, &caller);
         if (exec_stream_release(&one_shot->exec))
-                (void) control_delete_sandbox(api->options.control, &caller.caller, one_shot->sandbox_id, &view, NULL);
+                (void) control_delete_sandbox(api->options.control, caller, one_shot->sandbox_id, &view, NULL);
 }
 
 /* Why there is no exit code. */
 static void explain(const OneShot *one_shot, const ExecResult *result, HutchError *err) {
         Api *api = one_shot->exec.base.api;
         SandboxView sandbox;
-        ApiCaller caller;
+        const Caller *caller = api_caller(one_shot->exec.base.call);
 
-        api_caller(api, one_shot->exec.base.call, &caller);
-        if (control_get_sandbox(api->options.control, &caller.caller, one_shot->sandbox_id, &sandbox, err) < 0)
+        if (control_get_sandbox(api->options.control, caller, one_shot->sandbox_id, &sandbox, err) < 0)
                 return;
 
         switch (result->end_reason) {
@@ -102,13 +100,12 @@ static void send_started(const HutchError *err, void *user) {
         OneShot *one_shot = user;
         ExecStream *stream = &one_shot->exec;
         SandboxView view;
-        ApiCaller caller;
+        const Caller *caller = api_caller(stream->base.call);
         size_t begun;
 
         stream->deferred = NULL;
-        api_caller(stream->base.api, stream->base.call, &caller);
-        if (!err && control_get_sandbox(stream->base.api->options.control, &caller.caller, one_shot->sandbox_id, &view,
-                                        &problem) < 0)
+        if (!err &&
+            control_get_sandbox(stream->base.api->options.control, caller, one_shot->sandbox_id, &view, &problem) < 0)
                 err = &problem;
         if (err) {
                 api_stream_fail(&stream->base, err);
@@ -193,7 +190,7 @@ static int make_specs(Request *request, const Message *message, SandboxSpec **re
         sandbox.labels = (Hutch__V1__SandboxSpec__LabelsEntry **) message->labels;
         sandbox.idle_ttl = &ttl;
         sandbox.idle_action = HUTCH__V1__IDLE_ACTION__IDLE_ACTION_DELETE;
-        sandbox_rules.owner = request->caller.name;
+        sandbox_rules.owner = request->caller->name;
         r = sandbox_spec_create(&sandbox, &sandbox_rules, violations, ret_sandbox);
         return r < 0 ? r
                      : exec_spec_create(&exec, &exec_rules, *ret_sandbox, message->input.data, message->input.len,
@@ -205,7 +202,7 @@ static int attach(OneShot *one_shot, Request *request, const ExecView *view) {
         static const AttachmentEvents events = { on_attachment, on_attachment, on_attachment, NULL };
         const OutputPosition from_start = { .wanted = true };
         Control *control = request->api->options.control;
-        const Caller *caller = &request->caller.caller;
+        const Caller *caller = request->caller;
         char exec_id[ID_LEN_MAX + 1];
         int r;
 
@@ -239,7 +236,7 @@ static void handle_exec(Call *call, const uint8_t *bytes, size_t len, void *cont
                 request_fail_inside(&request, r);
                 return;
         }
-        repeated = control_repeat_once(control, &request.caller.caller, &key, &view, &request.err);
+        repeated = control_repeat_once(control, request.caller, &key, &view, &request.err);
         if (repeated < 0) {
                 request_fail(&request);
                 return;
@@ -257,7 +254,7 @@ static void handle_exec(Call *call, const uint8_t *bytes, size_t len, void *cont
         one_shot->exec.output_field = HUTCH__V1__EXEC_RESPONSE__ITEM_OUTPUT;
         one_shot->exec.send_end = send_exit;
         one_shot->exec.follow = true;
-        r = api_stream_begin(&one_shot->exec.base, api, call, &request.caller, true, &request.err);
+        r = api_stream_begin(&one_shot->exec.base, api, call, request.caller, true, &request.err);
         if (r < 0) {
                 free(one_shot);
                 request_fail(&request);
@@ -265,7 +262,7 @@ static void handle_exec(Call *call, const uint8_t *bytes, size_t len, void *cont
         }
         call_set_events(call, &events, one_shot);
         if (repeated == 0)
-                r = control_run_once(control, &request.caller.caller, &key, sandbox, exec, &view, &request.err);
+                r = control_run_once(control, request.caller, &key, sandbox, exec, &view, &request.err);
         if (r < 0 || attach(one_shot, &request, &view) < 0)
                 api_stream_fail(&one_shot->exec.base, &request.err);
         else

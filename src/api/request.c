@@ -78,13 +78,13 @@ void *request_begin(Request *request, Api *api, Call *call, const ProtobufCMessa
                     const uint8_t *bytes, size_t len) {
         request->api = api;
         request->call = call;
+        request->caller = api_caller(call);
         request->message = message_unpack(type, bytes, len, &request->violations);
         if (!request->message) {
                 (void) request_is_refused(request);
                 return NULL;
         }
 
-        api_caller(api, call, &request->caller);
         return request->message;
 }
 

@@ -116,7 +116,7 @@ static void answer(Run *run) {
         uint64_t kept = view.record->spec->output_limit;
         uint64_t out_total = view.record->result.out.total, err_total = view.record->result.err.total;
         Collected out, err;
-        ApiCaller caller;
+        const Caller *caller = api_caller(run->base.call);
 
         put_exec(&buffer, RESPONSE_EXEC, &view);
         if (max > 0)
@@ -124,9 +124,8 @@ static void answer(Run *run) {
 
         /* A stream has no use for more than was kept of it. */
         output_share(limit, smaller(kept, out_total), smaller(kept, err_total), &out_limit, &err_limit);
-        api_caller(run->base.api, run->base.call, &caller);
-        out = collect(run, &caller.caller, 1, smaller(out_limit, kept), out_total, &buffer, RESPONSE_STDOUT);
-        err = collect(run, &caller.caller, 2, smaller(err_limit, kept), err_total, &buffer, RESPONSE_STDERR);
+        out = collect(run, caller, 1, smaller(out_limit, kept), out_total, &buffer, RESPONSE_STDOUT);
+        err = collect(run, caller, 2, smaller(err_limit, kept), err_total, &buffer, RESPONSE_STDERR);
         put_summary(&buffer, RESPONSE_STDOUT_SUMMARY, out);
         put_summary(&buffer, RESPONSE_STDERR_SUMMARY, err);
         api_stream_put(&run->base, &buffer);
@@ -160,14 +159,13 @@ static void on_changed(Attachment *attachment, void *user) {
 
 static void on_ended(Call *call, CallEnd how) {
         Run *run = call_user(call);
-        ApiCaller caller;
+        const Caller *caller = api_caller(call);
 
-        api_caller(run->base.api, call, &caller);
         (void) deferred_cancel(run->deferred);
         if (how == CALL_END_LOST && run->is_repeatable && !run->base.api->shut_down)
                 attachment_leave(run->attachment);
         else if (!run->base.api->shut_down)
-                (void) attachment_release(run->attachment, &caller.caller);
+                (void) attachment_release(run->attachment, caller);
         (void) attachment_free(run->attachment);
         api_stream_end_of_call(&run->base);
         free(run);
@@ -214,7 +212,7 @@ void handle_run_command(Call *call, const uint8_t *bytes, size_t len, void *cont
                 request_fail_inside(&request, r);
                 return;
         }
-        repeated = control_repeat_exec(api->options.control, &request.caller.caller, &key, &view, &request.err);
+        repeated = control_repeat_exec(api->options.control, request.caller, &key, &view, &request.err);
         if (repeated < 0) {
                 request_fail(&request);
                 return;
@@ -225,7 +223,7 @@ void handle_run_command(Call *call, const uint8_t *bytes, size_t len, void *cont
                 return;
 
         run = new0(Run, 1);
-        r = api_stream_begin(&run->base, api, call, &request.caller, false, &request.err);
+        r = api_stream_begin(&run->base, api, call, request.caller, false, &request.err);
         if (r < 0) {
                 free(run);
                 request_fail(&request);
@@ -237,8 +235,8 @@ void handle_run_command(Call *call, const uint8_t *bytes, size_t len, void *cont
         if (r >= 0) {
                 memcpy(run->exec_id, view.record->id, sizeof(run->exec_id));
                 memcpy(run->sandbox_id, message->sandbox_id, strlen(message->sandbox_id) + 1);
-                r = control_attach(api->options.control, &request.caller.caller, run->sandbox_id, run->exec_id, false,
-                                   none, none, &attachment_events, run, &run->attachment, &request.err);
+                r = control_attach(api->options.control, request.caller, run->sandbox_id, run->exec_id, false, none,
+                                   none, &attachment_events, run, &run->attachment, &request.err);
         }
         if (r < 0) {
                 api_stream_end_of_call(&run->base);

@@ -51,7 +51,7 @@ static void create_sandbox(Call *call, const uint8_t *bytes, size_t len, void *c
                 request_fail_inside(&request, r);
                 return;
         }
-        r = control_repeat_sandbox(api->options.control, &request.caller.caller, &key, &view, &request.err);
+        r = control_repeat_sandbox(api->options.control, request.caller, &key, &view, &request.err);
         if (r != 0) {
                 reply_sandbox(&request, r, &view);
                 return;
@@ -59,7 +59,7 @@ static void create_sandbox(Call *call, const uint8_t *bytes, size_t len, void *c
 
         check_new_id(&request, "sandbox_id", message->sandbox_id);
         check_request_id(&request, message->request_id);
-        rules.owner = request.caller.name;
+        rules.owner = request.caller->name;
         above = violations_enter(&request.violations, "spec");
         r = sandbox_spec_create(message->spec, &rules, &request.violations, &spec);
         violations_leave(&request.violations, above);
@@ -70,7 +70,7 @@ static void create_sandbox(Call *call, const uint8_t *bytes, size_t len, void *c
                 return;
         }
 
-        r = control_create_sandbox(api->options.control, &request.caller.caller, &key, message->sandbox_id, spec, &view,
+        r = control_create_sandbox(api->options.control, request.caller, &key, message->sandbox_id, spec, &view,
                                    &request.err);
         reply_sandbox(&request, r, &view);
 }
@@ -103,9 +103,9 @@ static void measured(const RuntimeUsage *usage, const HutchError *err, void *use
                 return;
 
         call_set_events(measuring->call, NULL, NULL);
-        api_caller(measuring->api, measuring->call, &request.caller);
-        if (control_get_sandbox(measuring->api->options.control, &request.caller.caller, measuring->id, &view,
-                                &request.err) < 0) {
+        request.caller = api_caller(measuring->call);
+        if (control_get_sandbox(measuring->api->options.control, request.caller, measuring->id, &view, &request.err) <
+            0) {
                 request_fail(&request);
                 return;
         }
@@ -127,8 +127,8 @@ static void measure(Request *request, const SandboxView *view) {
         measuring->call = request->call;
         memcpy(measuring->id, view->record->id, sizeof(measuring->id));
         call_set_events(request->call, &events, measuring);
-        if (control_get_usage(request->api->options.control, &request->caller.caller, measuring->id, measured,
-                              measuring, &request->err) >= 0)
+        if (control_get_usage(request->api->options.control, request->caller, measuring->id, measured, measuring,
+                              &request->err) >= 0)
                 return;
 
         call_set_events(request->call, NULL, NULL);
@@ -150,7 +150,7 @@ static void get_sandbox(Call *call, const uint8_t *bytes, size_t len, void *cont
         if (request_is_refused(&request))
                 return;
 
-        r = control_get_sandbox(api->options.control, &request.caller.caller, message->sandbox_id, &view, &request.err);
+        r = control_get_sandbox(api->options.control, request.caller, message->sandbox_id, &view, &request.err);
         if (r >= 0 && message->include_usage && is_up(view.record))
                 measure(&request, &view);
         else
@@ -206,7 +206,7 @@ static void list_sandboxes(Call *call, const uint8_t *bytes, size_t len, void *c
 
         check_selector(&request, message->selector, &selector);
         check_states(&request, message->states, message->n_states, &filter.states);
-        string_builder_appendf(&text, "sandboxes %s %u %d ", request.caller.name, filter.states, message->all_owners);
+        string_builder_appendf(&text, "sandboxes %s %u %d ", request.caller->name, filter.states, message->all_owners);
         if (strlen(message->selector) <= SELECTOR_LEN_MAX)
                 string_builder_append(&text, message->selector);
         listing_begin(&listing, &request, message->page_size, message->page_token, &text);
@@ -218,8 +218,8 @@ static void list_sandboxes(Call *call, const uint8_t *bytes, size_t len, void *c
         filter.selector = selector;
         filter.all_owners = message->all_owners;
         after = listing.after_serial;
-        r = control_list_sandboxes(api->options.control, &request.caller.caller, &filter, &after, list_sandbox,
-                                   &listing, &request.err);
+        r = control_list_sandboxes(api->options.control, request.caller, &filter, &after, list_sandbox, &listing,
+                                   &request.err);
         if (r < 0) {
                 request_fail(&request);
                 return;
@@ -285,7 +285,7 @@ static void update_sandbox(Call *call, const uint8_t *bytes, size_t len, void *c
         if (request_is_refused(&request))
                 return;
 
-        r = control_get_sandbox(api->options.control, &request.caller.caller, message->sandbox_id, &view, &request.err);
+        r = control_get_sandbox(api->options.control, request.caller, message->sandbox_id, &view, &request.err);
         if (r < 0) {
                 request_fail(&request);
                 return;
@@ -299,8 +299,8 @@ static void update_sandbox(Call *call, const uint8_t *bytes, size_t len, void *c
         for (SpecField field = 0; field < N_SPEC_FIELDS; field++)
                 if (fields & 1U << field)
                         names[n_names++] = spec_field_name(field);
-        r = control_update_sandbox(api->options.control, &request.caller.caller, message->sandbox_id, spec, names,
-                                   &view, &request.err);
+        r = control_update_sandbox(api->options.control, request.caller, message->sandbox_id, spec, names, &view,
+                                   &request.err);
         reply_sandbox(&request, r, &view);
 }
 
@@ -320,8 +320,7 @@ static void stop_sandbox(Call *call, const uint8_t *bytes, size_t len, void *con
         if (request_is_refused(&request))
                 return;
 
-        r = control_stop_sandbox(api->options.control, &request.caller.caller, message->sandbox_id, grace, &view,
-                                 &request.err);
+        r = control_stop_sandbox(api->options.control, request.caller, message->sandbox_id, grace, &view, &request.err);
         reply_sandbox(&request, r, &view);
 }
 
@@ -346,7 +345,7 @@ static void resume_sandbox(Call *call, const uint8_t *bytes, size_t len, void *c
                 request_fail_inside(&request, r);
                 return;
         }
-        r = control_resume_sandbox(api->options.control, &request.caller.caller, &key, message->sandbox_id, &view,
+        r = control_resume_sandbox(api->options.control, request.caller, &key, message->sandbox_id, &view,
                                    &request.err);
         reply_sandbox(&request, r, &view);
 }
@@ -368,7 +367,7 @@ static void set_paused(Call *call, const uint8_t *bytes, size_t len, Api *api, b
         if (request_is_refused(&request))
                 return;
 
-        r = control_pause_sandbox(api->options.control, &request.caller.caller, message->sandbox_id, pause, &view,
+        r = control_pause_sandbox(api->options.control, request.caller, message->sandbox_id, pause, &view,
                                   &request.err);
         reply_sandbox(&request, r, &view);
 }
@@ -400,8 +399,7 @@ static void delete_sandbox(Call *call, const uint8_t *bytes, size_t len, void *c
         if (request_is_refused(&request))
                 return;
 
-        r = control_delete_sandbox(api->options.control, &request.caller.caller, message->sandbox_id, &view,
-                                   &request.err);
+        r = control_delete_sandbox(api->options.control, request.caller, message->sandbox_id, &view, &request.err);
         reply_sandbox(&request, r, &view);
 }
 
@@ -430,7 +428,7 @@ static void delete_sandboxes(Call *call, const uint8_t *bytes, size_t len, void 
 
         filter.selector = selector;
         filter.all_owners = message->all_owners;
-        if (control_delete_sandboxes(api->options.control, &request.caller.caller, &filter, put_deleted_id, &buffer,
+        if (control_delete_sandboxes(api->options.control, request.caller, &filter, put_deleted_id, &buffer,
                                      &request.err) < 0)
                 request_fail(&request);
         else

@@ -74,17 +74,11 @@ MethodList sandbox_exec_service_methods(void);
 MethodList file_service_methods(void);
 MethodList system_service_methods(void);
 
-/* Who calls. */
-typedef struct ApiCaller {
-        Caller caller;
-        char name[CALLER_NAME_SIZE];
-} ApiCaller;
-
-/* Lets a caller in or not: Interceptor.begin(). */
+/* Lets a caller in or not, and keeps who it is as the call's identity: Interceptor.begin(). */
 int api_admit(Call *call, void *context, HutchError *err) __attribute__((nonnull(1, 2)));
 
-/* Of a call that was let in. What is in it is valid as long as the call and @ret_caller. */
-void api_caller(const Api *api, Call *call, ApiCaller *ret_caller) __attribute__((nonnull));
+/* Who calls: of a call that was let in, and valid as long as it. */
+const Caller *api_caller(const Call *call) __attribute__((nonnull, returns_nonnull));
 
 SandboxRules api_sandbox_rules(const Api *api) __attribute__((nonnull));
 ExecRules api_exec_rules(const Api *api) __attribute__((nonnull));
@@ -107,7 +101,7 @@ Deferred *deferred_cancel(Deferred *deferred);
 typedef struct Request {
         Api *api;
         Call *call;
-        ApiCaller caller;
+        const Caller *caller;
         ProtobufCMessage *message;
         Violations violations;
         HutchError err;
@@ -151,7 +145,7 @@ struct ApiStream {
 };
 
 /* Begins a stream. Those that are counted are limited for each caller: TOO_MANY_STREAMS. DRAINING. */
-int api_stream_begin(ApiStream *stream, Api *api, Call *call, const ApiCaller *caller, bool counted, HutchError *err)
+int api_stream_begin(ApiStream *stream, Api *api, Call *call, const Caller *caller, bool counted, HutchError *err)
         __attribute__((nonnull(1, 2, 3, 4)));
 
 /* When the call has ended. */

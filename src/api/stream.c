@@ -53,7 +53,7 @@ static void tick(uv_timer_t *timer) {
                         stream->tick(stream, now);
 }
 
-int api_stream_begin(ApiStream *stream, Api *api, Call *call, const ApiCaller *caller, bool counted, HutchError *err) {
+int api_stream_begin(ApiStream *stream, Api *api, Call *call, const Caller *caller, bool counted, HutchError *err) {
         uint32_t max = api->limits.streams_per_caller;
 
         if (api->shut_down)

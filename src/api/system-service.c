@@ -159,8 +159,8 @@ static void get_info(Call *call, const uint8_t *bytes, size_t len, void *context
         message.start_time = &start_time;
         message.sandboxes = counts.sandboxes;
         message.active_execs = counts.active_execs;
-        message.caller = request.caller.name;
-        message.caller_is_admin = request.caller.caller.admin;
+        message.caller = (char *) request.caller->name;
+        message.caller_is_admin = request.caller->admin;
         wire_put_fields(&buffer, &message.base);
         put_tools(&buffer, api->options.sources);
         put_server_limits(&buffer, &api->limits);

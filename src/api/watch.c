@@ -42,7 +42,7 @@ typedef struct WatchStream {
         /* The beginning. */
         ProtobufCMessage *request;
         Selector *selector;
-        ApiCaller caller;
+        const Caller *caller;  /* as long as the call */
         size_t next_id;        /* of the request's list, or */
         uint64_t after_serial; /* of all */
         bool started;
@@ -107,7 +107,7 @@ static bool show_listed(const SandboxView *view, void *user) {
 /* Shows the sandboxes of the request's list. Returns whether all were. */
 static bool show_named(WatchStream *stream) {
         const WatchRequest *request = request_of(stream);
-        const Caller *caller = &stream->caller.caller;
+        const Caller *caller = stream->caller;
 
         for (; stream->next_id < request->n_sandbox_ids; stream->next_id++) {
                 const SandboxRecord *record;
@@ -140,8 +140,8 @@ static bool show_more(WatchStream *stream) {
         if (request->n_sandbox_ids > 0)
                 return show_named(stream);
 
-        if (control_list_sandboxes(stream->base.api->options.control, &stream->caller.caller, &filter, &after,
-                                   show_listed, stream, &err) < 0) {
+        if (control_list_sandboxes(stream->base.api->options.control, stream->caller, &filter, &after, show_listed,
+                                   stream, &err) < 0) {
                 api_stream_fail(&stream->base, &err);
                 return false;
         }
@@ -260,7 +260,7 @@ static int open_watch(WatchStream *stream, HutchError *err) {
         if (request->opt_after_cursor_case)
                 cursor = request->after_cursor;
         if (request->opt_after_sequence_case) {
-                int r = control_sequence_cursor(control, &stream->caller.caller, request->sandbox_ids[0],
+                int r = control_sequence_cursor(control, stream->caller, request->sandbox_ids[0],
                                                 request->after_sequence, &cursor, err);
 
                 /* From the first event on one can watch what is not there yet. */
@@ -273,8 +273,7 @@ static int open_watch(WatchStream *stream, HutchError *err) {
                 filter.is_sequence = r == 0;
         }
 
-        return control_watch(control, &stream->caller.caller, &filter, cursor, on_readable, stream, &stream->watch,
-                             err);
+        return control_watch(control, stream->caller, &filter, cursor, on_readable, stream, &stream->watch, err);
 }
 
 /* The request names a place that there is not: that is a violation of its field. */
@@ -385,13 +384,13 @@ void handle_watch_events(Call *call, const uint8_t *bytes, size_t len, void *con
                 return;
 
         stream = new0(WatchStream, 1);
-        if (api_stream_begin(&stream->base, api, call, &request.caller, true, &request.err) < 0) {
+        if (api_stream_begin(&stream->base, api, call, request.caller, true, &request.err) < 0) {
                 free(stream);
                 request_fail(&request);
                 return;
         }
 
-        api_caller(api, call, &stream->caller);
+        stream->caller = request.caller;
         stream->request = TAKE_PTR(request.message);
         stream->selector = TAKE_PTR(selector);
         stream->base.tick = on_tick;

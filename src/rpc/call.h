@@ -27,7 +27,10 @@
  *
  * Every call ends exactly once, whatever happens: finished and sent, cancelled, past its deadline, its peer gone. The
  * event `ended` tells; it is the last, and the call is gone for its handler when it returns. After call_finish() no
- * other event comes. Handlers run outside of the HTTP/2 machinery: they may use this and any other call in any way. */
+ * other event comes. Handlers run outside of the HTTP/2 machinery: they may use this and any other call in any way.
+ *
+ * Handlers do not know where their calls come from: a stream of HTTP/2 (server-session.h), or this process
+ * (local-call.h). call-verbs.h is for those who make calls. */
 
 typedef struct Call Call;
 typedef struct Metadata Metadata;
@@ -62,10 +65,15 @@ typedef struct Method {
         void *context;
 } Method;
 
+/* What begin() of an interceptor returns when it must wait for something: call_go_on() tells how it went. Meanwhile it
+ * may have the call's events, to hear of its end. */
+#define CALL_WAITS 1
+
 /* Something that stands before every handler: authentication, logging, tracing, metrics. They run in the order of their
  * list. */
 typedef struct Interceptor {
-        /* Before the handler. A negative errno refuses the call with what @err says. May be NULL. */
+        /* Before the handler. 0 lets the call pass, CALL_WAITS leaves that to call_go_on(), a negative errno refuses it
+         * with what @err says. May be NULL. */
         int (*begin)(Call *call, void *context, HutchError *err);
         /* After the end of every call that begin() of this interceptor let pass. May be NULL. */
         void (*end)(Call *call, StatusCode status, CallEnd how, void *context);
@@ -79,6 +87,14 @@ const Peer *call_peer(const Call *call);
 
 /* The deadline on the monotonic clock in nanoseconds; UINT64_MAX: none. */
 uint64_t call_deadline(const Call *call);
+
+/* Goes on with a call that an interceptor had wait, which has not ended since: NULL lets it pass, an error refuses it. */
+void call_go_on(Call *call, const HutchError *refusal);
+
+/* Who calls, as an interceptor found out: its own type, which handlers and later interceptors know, too. @free_identity
+ * may be NULL, and is called after the end of the call. */
+void call_set_identity(Call *call, void *identity, void (*free_identity)(void *identity));
+void *call_identity(const Call *call);
 
 /* What a handler hangs onto its call. */
 void call_set_events(Call *call, const CallEvents *events, void *user);

@@ -13,6 +13,7 @@
 
 #include "base/memory.h"
 #include "base/strings.h"
+#include "rpc/call-verbs.h"
 #include "rpc/encoding.h"
 #include "rpc/fields.h"
 #include "rpc/grpc-text.h"
@@ -29,8 +30,10 @@ struct ServerSession {
         const Peer *peer;
 };
 
-struct Call {
+/* A call that is a stream of HTTP/2. */
+typedef struct ServerCall {
         Stream stream; /* first: a call is its stream */
+        Call base;
 
         /* The request's fields. */
         char *path;
@@ -45,10 +48,7 @@ struct Call {
 
         bool fields_complete;
         bool begun;
-        size_t n_begun; /* interceptors that let it pass */
 
-        const CallEvents *events;
-        void *user;
         Message request; /* of a method whose clients do not stream */
         bool has_request;
         Message *delivered;  /* in the event `message`, until somebody takes it */
@@ -61,28 +61,39 @@ struct Call {
         bool declared_gzip; /* in the headers that were sent */
         bool headers_sent;  /* or given to nghttp2 */
         bool finished;      /* the status is known */
-        bool told;          /* the handler heard of the end */
         StatusCode status;
         char *status_message;
         uint8_t *details;
         size_t details_len;
-};
+} ServerCall;
 
-static ServerSession *call_session(const Call *call) {
+static ServerSession *session_of(const ServerCall *call) {
         return (ServerSession *) call->stream.session;
 }
 
-static Call *call_of(Stream *stream) {
-        return (Call *) stream;
+static ServerCall *stream_call(Stream *stream) {
+        return (ServerCall *) stream;
 }
 
+static ServerCall *server_call(const Call *base) {
+        return (ServerCall *) (void *) ((char *) base - offsetof(ServerCall, base));
+}
+
+static const CallVerbs server_call_verbs;
+
 static Stream *call_open(Session *session) {
-        Call *call = try_new0(Call, 1);
+        ServerCall *call = try_new0(ServerCall, 1);
 
         if (!call)
                 return NULL;
 
         stream_init(&call->stream, session);
+        call->base = (Call){
+                .verbs = &server_call_verbs,
+                .handlers = session_of(call)->handlers,
+                .metadata = &call->metadata,
+                .peer = session_of(call)->peer,
+        };
         call->timeout = UINT64_MAX;
         call->metadata.bytes_max = session->limits.max_header_list;
         call->initial.bytes_max = session->limits.max_header_list;
@@ -91,19 +102,19 @@ static Stream *call_open(Session *session) {
 }
 
 /* The request stays in memory until its end has come and it was handled, and is counted for so long. */
-static void keep_request(Call *call, Message *message) {
+static void keep_request(ServerCall *call, Message *message) {
         call->has_request = true;
         call->request = *message;
         *message = (Message){};
         session_take_bytes(call->stream.session, call->request.len);
 }
 
-static void drop_request(Call *call) {
+static void drop_request(ServerCall *call) {
         session_free_bytes(call->stream.session, call->request.len);
         message_clear(&call->request);
 }
 
-static void call_free(Call *call) {
+static void call_free(ServerCall *call) {
         drop_request(call);
         stream_done(&call->stream);
         free(call->path);
@@ -117,7 +128,7 @@ static void call_free(Call *call) {
 }
 
 /* The first thing that is wrong with a request is told; the rest of it is read and ignored. */
-__attribute__((format(printf, 4, 5))) static void refuse(Call *call, StatusCode code, const char *reason,
+__attribute__((format(printf, 4, 5))) static void refuse(ServerCall *call, StatusCode code, const char *reason,
                                                          const char *format, ...) {
         char message[256];
         va_list args;
@@ -135,21 +146,21 @@ static bool field_is(const char *name, size_t len, const char *expected) {
         return len == strlen(expected) && memcmp(name, expected, len) == 0;
 }
 
-static int set_path(Call *call, const char *value, size_t len) {
-        call->path = strndup(value, len);
+static int set_path(ServerCall *call, const char *value, size_t len) {
+        call->base.path = call->path = strndup(value, len);
         if (!call->path)
                 return -ENOMEM;
 
-        call->method = method_table_find(call_session(call)->handlers->methods, value, len);
+        call->method = method_table_find(session_of(call)->handlers->methods, value, len);
         return 0;
 }
 
-static void set_timeout(Call *call, const char *value, size_t len) {
+static void set_timeout(ServerCall *call, const char *value, size_t len) {
         if (grpc_timeout_parse(value, len, &call->timeout) < 0)
                 refuse(call, STATUS_INTERNAL, "TIMEOUT_MALFORMED", "grpc-timeout is malformed");
 }
 
-static int add_metadata(Call *call, const char *name, size_t name_len, const char *value, size_t value_len) {
+static int add_metadata(ServerCall *call, const char *name, size_t name_len, const char *value, size_t value_len) {
         int r = metadata_add_wire(&call->metadata, name, name_len, value, value_len);
 
         if (r == -EINVAL)
@@ -160,7 +171,7 @@ static int add_metadata(Call *call, const char *name, size_t name_len, const cha
 }
 
 static int call_field(Stream *stream, const char *name, size_t name_len, const char *value, size_t value_len) {
-        Call *call = call_of(stream);
+        ServerCall *call = stream_call(stream);
 
         if (call->fields_complete)
                 return 0; /* trailers of a request mean nothing */
@@ -185,11 +196,11 @@ static int call_field(Stream *stream, const char *name, size_t name_len, const c
 }
 
 static void call_fields_end(Stream *stream) {
-        call_of(stream)->fields_complete = true;
+        stream_call(stream)->fields_complete = true;
 }
 
 /* Gives header fields, and with @data what follows them, to nghttp2. */
-static int submit_response(Call *call, Fields *fields, bool data) {
+static int submit_response(ServerCall *call, Fields *fields, bool data) {
         nghttp2_data_provider provider = stream_data_provider(&call->stream);
 
         if (fields->failed)
@@ -203,7 +214,7 @@ static int submit_response(Call *call, Fields *fields, bool data) {
         return 0;
 }
 
-static int send_headers(Call *call) {
+static int send_headers(ServerCall *call) {
         _cleanup_(fields_clear) Fields fields = {};
 
         fields_add(&fields, ":status", "200");
@@ -216,7 +227,7 @@ static int send_headers(Call *call) {
         return submit_response(call, &fields, true);
 }
 
-static void add_status(Call *call, Fields *fields, char number[static 8]) {
+static void add_status(ServerCall *call, Fields *fields, char number[static 8]) {
         snprintf(number, 8, "%u", (unsigned) call->status);
         fields_add(fields, "grpc-status", number);
         if (call->status_message)
@@ -229,7 +240,7 @@ static void add_status(Call *call, Fields *fields, char number[static 8]) {
 }
 
 /* A status without messages before it: one block of fields. */
-static int send_status_only(Call *call) {
+static int send_status_only(ServerCall *call) {
         _cleanup_(fields_clear) Fields fields = {};
         char number[8];
 
@@ -242,7 +253,7 @@ static int send_status_only(Call *call) {
 
 static int call_trailers(Stream *stream) {
         _cleanup_(fields_clear) Fields fields = {};
-        Call *call = call_of(stream);
+        ServerCall *call = stream_call(stream);
         char number[8];
 
         add_status(call, &fields, number);
@@ -252,7 +263,7 @@ static int call_trailers(Stream *stream) {
 }
 
 /* Answers a request that is HTTP but not gRPC. */
-static int send_http_error(Call *call, const char *http_status) {
+static int send_http_error(ServerCall *call, const char *http_status) {
         _cleanup_(fields_clear) Fields fields = {};
 
         fields_add(&fields, ":status", http_status);
@@ -261,7 +272,8 @@ static int send_http_error(Call *call, const char *http_status) {
         return submit_response(call, &fields, false);
 }
 
-void call_finish_details(Call *call, StatusCode status, const char *message, const void *details, size_t details_len) {
+static void server_finish(Call *base, StatusCode status, const char *message, const void *details, size_t details_len) {
+        ServerCall *call = server_call(base);
         int r = 0;
 
         if (call->finished)
@@ -288,36 +300,23 @@ void call_finish_details(Call *call, StatusCode status, const char *message, con
                 stream_reset(&call->stream, NGHTTP2_INTERNAL_ERROR);
 }
 
-void call_finish(Call *call, StatusCode status, const char *message) {
-        call_finish_details(call, status, message, NULL, 0);
-}
-
-void call_fail(Call *call, const HutchError *err) {
-        call_fail_details(call, err, &(StatusDetails){ .domain = DOMAIN });
-}
-
-void call_fail_with(Call *call, StatusCode status, const char *reason, const char *message) {
-        const HutchError err = { .code = status, .message = (char *) message };
-
-        call_fail_details(call, &err, &(StatusDetails){ .reason = reason, .domain = DOMAIN });
-}
-
 /* Sees to it that a message can follow. */
-static int begin_message(Call *call) {
-        if (call->finished || call->told || call->stream.closed)
+static int begin_message(ServerCall *call) {
+        if (call->finished || call->base.told || call->stream.closed)
                 return -EPIPE;
 
         return call->headers_sent ? 0 : send_headers(call);
 }
 
-static int send_compressed(Call *call, const void *message, size_t len) {
+static int send_compressed(ServerCall *call, const void *message, size_t len) {
         uint8_t *compressed;
         int r = gzip_compress(message, len, &compressed, &len);
 
         return r < 0 ? r : stream_send_taken(&call->stream, compressed, len, true);
 }
 
-int call_send(Call *call, const void *message, size_t len) {
+static int server_send(Call *base, const void *message, size_t len) {
+        ServerCall *call = server_call(base);
         int r = begin_message(call);
 
         if (r < 0)
@@ -327,7 +326,8 @@ int call_send(Call *call, const void *message, size_t len) {
         return stream_send(&call->stream, message, len, false);
 }
 
-int call_send_taken(Call *call, uint8_t *message, size_t len) {
+static int server_send_taken(Call *base, uint8_t *message, size_t len) {
+        ServerCall *call = server_call(base);
         _cleanup_free_ uint8_t *taken = message;
         int r = begin_message(call);
 
@@ -338,56 +338,19 @@ int call_send_taken(Call *call, uint8_t *message, size_t len) {
         return stream_send_taken(&call->stream, TAKE_PTR(taken), len, false);
 }
 
-/* Ends the call after its only message, which was sent with @r. */
-static void finish_reply(Call *call, int r) {
-        if (r == 0)
-                call_finish(call, STATUS_OK, NULL);
-        else if (r == -EMSGSIZE)
-                call_fail_with(call, STATUS_RESOURCE_EXHAUSTED, "MESSAGE_TOO_LARGE", "the answer is too large");
-        else if (r != -EPIPE)
-                call_fail_with(call, STATUS_RESOURCE_EXHAUSTED, "HOST_EXHAUSTED", "no memory for the answer");
-}
-
-void call_reply(Call *call, const void *message, size_t len) {
-        finish_reply(call, call_send(call, message, len));
-}
-
-void call_reply_taken(Call *call, uint8_t *message, size_t len) {
-        finish_reply(call, call_send_taken(call, message, len));
-}
-
-/* Tells everybody that the call is over, once. */
-static void tell_end(Call *call, CallEnd how) {
-        const ServerHandlers *handlers = call_session(call)->handlers;
-
-        if (call->told)
-                return;
-
-        call->told = true;
-        if (call->events && call->events->ended)
-                call->events->ended(call, how);
-        while (call->n_begun > 0) {
-                const Interceptor *interceptor = &handlers->interceptors[--call->n_begun];
-                bool by_peer = how == CALL_END_CANCELLED || how == CALL_END_LOST;
-                StatusCode status = by_peer ? STATUS_CANCELLED : call->status;
-
-                if (interceptor->end)
-                        interceptor->end(call, status, how, interceptor->context);
-        }
-}
-
 static void call_expired(Stream *stream) {
-        Call *call = call_of(stream);
+        ServerCall *call = stream_call(stream);
 
         if (call->finished)
                 return;
 
-        call_fail_with(call, STATUS_DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED", "the deadline of the call has passed");
-        tell_end(call, CALL_END_DEADLINE);
+        call_fail_with(&call->base, STATUS_DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED",
+                       "the deadline of the call has passed");
+        call_tell_end(&call->base, call->status, CALL_END_DEADLINE);
 }
 
 /* Finds out whether the request can be served at all. Returns the HTTP status that says no, or NULL. */
-static const char *check_request(Call *call) {
+static const char *check_request(ServerCall *call) {
         size_t max_header_list = call->stream.session->limits.max_header_list;
 
         if (!call->is_post)
@@ -410,24 +373,22 @@ static const char *check_request(Call *call) {
         return NULL;
 }
 
-static int run_interceptors(Call *call) {
-        const ServerHandlers *handlers = call_session(call)->handlers;
-
-        while (call->n_begun < handlers->n_interceptors) {
-                const Interceptor *interceptor = &handlers->interceptors[call->n_begun];
-                int r = interceptor->begin ? interceptor->begin(call, interceptor->context, &call->refusal) : 0;
-
-                if (r < 0)
-                        return r;
-                call->n_begun++;
+/* Hands the call to its method. */
+static void start(ServerCall *call) {
+        if (call->method->start) {
+                call->method->start(&call->base, call->method->context);
+                return;
         }
 
-        return 0;
+        /* One message, and the end behind it. */
+        stream_want(&call->stream);
+        stream_want(&call->stream);
 }
 
-static void begin(Call *call) {
+static void begin(ServerCall *call) {
         const char *http_error = check_request(call);
         Session *session = call->stream.session;
+        int r;
 
         call->begun = true;
         if (http_error) {
@@ -437,35 +398,29 @@ static void begin(Call *call) {
                         stream_reset(&call->stream, NGHTTP2_INTERNAL_ERROR);
                 return;
         }
-        if (call->refusal.error != 0 || run_interceptors(call) < 0) {
-                call_fail(call, &call->refusal);
+        r = call->refusal.error != 0 ? -EINVAL : call_run_interceptors(&call->base, &call->refusal);
+        if (r < 0) {
+                call_fail(&call->base, &call->refusal);
                 return;
         }
 
         if (call->timeout < UINT64_MAX - session->now &&
             stream_set_deadline(&call->stream, session->now + call->timeout) < 0) {
-                call_fail_with(call, STATUS_RESOURCE_EXHAUSTED, "HOST_EXHAUSTED", "no memory");
+                call_fail_with(&call->base, STATUS_RESOURCE_EXHAUSTED, "HOST_EXHAUSTED", "no memory");
                 return;
         }
-
-        if (call->method->start) {
-                call->method->start(call, call->method->context);
-                return;
-        }
-
-        /* One message, and the end behind it. */
-        stream_want(&call->stream);
-        stream_want(&call->stream);
+        if (r == 0)
+                start(call);
 }
 
-static void fail_reading(Call *call, int r) {
+static void fail_reading(ServerCall *call, int r) {
         const StreamError error = stream_explain(&call->stream, r);
         const HutchError err = { .code = error.status, .message = (char *) error.text };
         char value[24];
         const StatusPair limit[] = { { "limit", "max_request_bytes" }, { "value", value } };
 
         snprintf(value, sizeof(value), "%zu", call->stream.session->limits.max_message);
-        call_fail_details(call, &err,
+        call_fail_details(&call->base, &err,
                           &(StatusDetails){
                                   .reason = error.reason,
                                   .domain = DOMAIN,
@@ -475,7 +430,7 @@ static void fail_reading(Call *call, int r) {
 }
 
 static void deliver(Stream *stream, Message *message) {
-        Call *call = call_of(stream);
+        ServerCall *call = stream_call(stream);
         bool compressed = message->compressed;
         int r = encoding_unpack(call->encoding, message, stream->session->limits.max_message);
 
@@ -484,11 +439,11 @@ static void deliver(Stream *stream, Message *message) {
                 fail_reading(call, r);
         } else if (call->method->start) {
                 call->delivered = message;
-                if (call->events && call->events->message)
-                        call->events->message(call, message->data, message->len);
+                if (call->base.events && call->base.events->message)
+                        call->base.events->message(&call->base, message->data, message->len);
                 call->delivered = NULL;
         } else if (call->has_request) {
-                call_fail_with(call, STATUS_UNIMPLEMENTED, "METHOD_UNIMPLEMENTED",
+                call_fail_with(&call->base, STATUS_UNIMPLEMENTED, "METHOD_UNIMPLEMENTED",
                                "the method takes one message, and more came");
         } else {
                 keep_request(call, message);
@@ -496,29 +451,29 @@ static void deliver(Stream *stream, Message *message) {
 }
 
 /* All messages of the request were handed out. */
-static void deliver_end(Call *call) {
+static void deliver_end(ServerCall *call) {
         call->half_close_told = true;
 
         if (call->method->start) {
-                if (call->events && call->events->half_closed)
-                        call->events->half_closed(call);
+                if (call->base.events && call->base.events->half_closed)
+                        call->base.events->half_closed(&call->base);
         } else if (call->has_request) {
-                call->method->handle(call, call->request.data, call->request.len, call->method->context);
+                call->method->handle(&call->base, call->request.data, call->request.len, call->method->context);
                 drop_request(call);
         } else {
-                call_fail_with(call, STATUS_UNIMPLEMENTED, "METHOD_UNIMPLEMENTED",
+                call_fail_with(&call->base, STATUS_UNIMPLEMENTED, "METHOD_UNIMPLEMENTED",
                                "the method takes one message, and none came");
         }
 }
 
 static void call_dispatch(Stream *stream) {
-        Call *call = call_of(stream);
+        ServerCall *call = stream_call(stream);
 
         if (stream->closed) {
                 if (call->finished && stream->close_code == NGHTTP2_NO_ERROR)
-                        tell_end(call, CALL_END_FINISHED);
+                        call_tell_end(&call->base, call->status, CALL_END_FINISHED);
                 else
-                        tell_end(call, stream->lost ? CALL_END_LOST : CALL_END_CANCELLED);
+                        call_tell_end(&call->base, call->status, stream->lost ? CALL_END_LOST : CALL_END_CANCELLED);
                 call_free(call);
                 return;
         }
@@ -527,6 +482,8 @@ static void call_dispatch(Stream *stream) {
                 return;
         if (!call->begun)
                 begin(call);
+        if (call->base.waits)
+                return;
 
         if (!stream_hand_out(stream, deliver))
                 return;
@@ -537,10 +494,70 @@ static void call_dispatch(Stream *stream) {
                 deliver_end(call);
         if (!call->finished && stream->has_room) {
                 stream->has_room = false;
-                if (call->events && call->events->writable)
-                        call->events->writable(call);
+                if (call->base.events && call->base.events->writable)
+                        call->base.events->writable(&call->base);
         }
 }
+
+/* ---- The verbs ---- */
+
+static uint64_t server_deadline(const Call *base) {
+        return server_call(base)->stream.deadline;
+}
+
+static void server_read(Call *base) {
+        stream_want(&server_call(base)->stream);
+}
+
+static uint8_t *server_take_message(Call *base) {
+        return message_take(TAKE_PTR(server_call(base)->delivered));
+}
+
+static bool server_message_was_compressed(const Call *base) {
+        return server_call(base)->was_compressed;
+}
+
+static Metadata *server_initial_metadata(Call *base) {
+        return &server_call(base)->initial;
+}
+
+static Metadata *server_trailing_metadata(Call *base) {
+        return &server_call(base)->trailing;
+}
+
+static void server_set_compression(Call *base, bool compress) {
+        ServerCall *call = server_call(base);
+
+        call->compresses = compress && call->accepts_gzip;
+}
+
+static bool server_is_writable(const Call *base) {
+        return stream_is_writable(&server_call(base)->stream);
+}
+
+static void server_passed(Call *base) {
+        ServerCall *call = server_call(base);
+
+        start(call);
+        session_ready(call->stream.session, &call->stream); /* what came meanwhile */
+}
+
+static const CallVerbs server_call_verbs = {
+        .deadline = server_deadline,
+        .read = server_read,
+        .take_message = server_take_message,
+        .message_was_compressed = server_message_was_compressed,
+        .initial_metadata = server_initial_metadata,
+        .trailing_metadata = server_trailing_metadata,
+        .set_compression = server_set_compression,
+        .send = server_send,
+        .send_taken = server_send_taken,
+        .is_writable = server_is_writable,
+        .finish = server_finish,
+        .passed = server_passed,
+};
+
+/* ---- The session ---- */
 
 static const SessionRole server_role = {
         .server = true,
@@ -579,57 +596,4 @@ ServerSession *server_session_free(ServerSession *session) {
 
 Session *server_session_base(ServerSession *session) {
         return &session->base;
-}
-
-const char *call_path(const Call *call) {
-        return call->path;
-}
-
-const Metadata *call_metadata(const Call *call) {
-        return &call->metadata;
-}
-
-const Peer *call_peer(const Call *call) {
-        return call_session(call)->peer;
-}
-
-uint64_t call_deadline(const Call *call) {
-        return call->stream.deadline;
-}
-
-void call_set_events(Call *call, const CallEvents *events, void *user) {
-        call->events = events;
-        call->user = user;
-}
-
-void *call_user(const Call *call) {
-        return call->user;
-}
-
-void call_read(Call *call) {
-        stream_want(&call->stream);
-}
-
-uint8_t *call_take_message(Call *call) {
-        return message_take(TAKE_PTR(call->delivered));
-}
-
-bool call_message_was_compressed(const Call *call) {
-        return call->was_compressed;
-}
-
-Metadata *call_initial_metadata(Call *call) {
-        return &call->initial;
-}
-
-Metadata *call_trailing_metadata(Call *call) {
-        return &call->trailing;
-}
-
-void call_set_compression(Call *call, bool compress) {
-        call->compresses = compress && call->accepts_gzip;
-}
-
-bool call_is_writable(const Call *call) {
-        return stream_is_writable(&call->stream);
 }
