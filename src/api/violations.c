@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* What lives here: the list of what is wrong with a request. What does not: the rules (model, policy, the specs), and
- * how it travels (reply.c). */
+ * how it travels (request.c). */
 
 #include "api/violations.h"
 

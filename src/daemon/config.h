@@ -22,7 +22,7 @@ typedef enum ConfigNeed {
  *
  * Durations are nanoseconds, sizes bytes. */
 typedef struct Config {
-        char *socket;       /* NULL: by the user, daemon_paths_init() */
+        char *socket;       /* NULL: by the user, path_of_socket() */
         char *socket_group; /* NULL: nobody's but the daemon's own */
         char *state;        /* NULL: by the user */
         char **admins;      /* callers, ends with NULL, as all lists; NULL: none */

@@ -23,7 +23,7 @@
  *         sandbox_destroy(sandbox);
  *
  * Nothing here needs a loop, and only what says so blocks. Descriptors are close-on-exec. The keeper has one thread
- * and one sandbox: after sandbox_build() its children are born in the sandbox's pid namespace, where threads of the
+ * and one sandbox: after sandbox_finish() its children are born in the sandbox's pid namespace, where threads of the
  * keeper cannot be, so the loop's thread pool must not be used. Callers ignore SIGPIPE and do not handle SIGCHLD. */
 
 typedef struct KeptSandbox KeptSandbox;

@@ -62,7 +62,7 @@ typedef struct RuntimeEvents {
         /* An exec that it was told of, by recover() or start_exec(), is not there any more. */
         void (*exec_unknown)(void *user, const char *exec_id);
         void (*limit_hit)(void *user, const char *limit, uint64_t count, const char *exec_id);
-        void (*output_grew)(void *user, const char *exec_id); /* while output_follow() asked for it */
+        void (*output_grew)(void *user, const char *exec_id); /* while follow_output() asked for it */
 } RuntimeEvents;
 
 /* What to start a sandbox from. Borrowed for the verb. */
