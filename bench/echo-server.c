@@ -14,8 +14,8 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "echo.pb-c.h"
-#include "rpc/call.h"
-#include "rpc/method-table.h"
+#include "rpc/core/call.h"
+#include "rpc/core/method-table.h"
 #include "rpc/server.h"
 
 #define PAYLOAD_MAX (2U << 20)

@@ -25,7 +25,7 @@
 #include "base/memory.h"
 #include "base/strings.h"
 #include "contract/hutch/keeper/v1/keeper.pb-c.h"
-#include "rpc/protobuf.h"
+#include "rpc/core/protobuf.h"
 
 #define CONFIG_FD 3
 #define CONFIG_MAX ((size_t) 4 << 20)

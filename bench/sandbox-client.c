@@ -27,7 +27,7 @@
 #include "contract/hutch/v1/sandbox.pb-c.h"
 #include "contract/hutch/v1/sandbox_exec.pb-c.h"
 #include "rpc/blocking.h"
-#include "rpc/protobuf.h"
+#include "rpc/core/protobuf.h"
 
 #define CALL_TIMEOUT (60 * NSEC_PER_SEC)
 #define REPLY_MAX ((size_t) 64 << 20) /* what an answer may unfold to */

@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "rpc/method-table.h"
+#include "rpc/core/method-table.h"
 
 #define MIB(n) (UINT64_C(1048576) * (n))
 #define GIB(n) MIB(UINT64_C(1024) * (n))

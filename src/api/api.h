@@ -8,7 +8,7 @@
 
 #include "control/control.h"
 #include "policy/profile.h"
-#include "rpc/call.h"
+#include "rpc/core/call.h"
 
 /* The public contract, served: AgentSandboxService (all but snapshots), ExecService, FileService and
  * SystemService.

@@ -17,7 +17,7 @@
 #include "base/memory.h"
 #include "base/strings.h"
 #include "base/token-file.h"
-#include "rpc/metadata.h"
+#include "rpc/core/metadata.h"
 #include "rpc/peer.h"
 
 #define TRACEPARENT_LEN 55

@@ -16,7 +16,7 @@
 #include "base/strings.h"
 #include "contract/hutch/v1/exec.pb-c.h"
 #include "policy/path-rules.h"
-#include "rpc/protobuf.h"
+#include "rpc/core/protobuf.h"
 
 #define UNSET_ENV_MAX 256
 #define TERMINAL_MAX 65535

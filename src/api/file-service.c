@@ -20,7 +20,7 @@
 #include "contract/hutch/v1/file.pb-c.h"
 #include "model/ids.h"
 #include "model/sandbox.h"
-#include "rpc/protobuf.h"
+#include "rpc/core/protobuf.h"
 
 #define SERVICE "/hutch.v1.FileService/"
 #define HEADER_FIELD 1 /* of requests that are streamed */

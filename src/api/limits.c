@@ -16,7 +16,7 @@
 #include "base/duration.h"
 #include "base/strings.h"
 #include "contract/hutch/v1/sandbox.pb-c.h"
-#include "rpc/protobuf.h"
+#include "rpc/core/protobuf.h"
 
 #define DISK_INODES_MIN 64
 #define BYTES_PER_INODE 4096

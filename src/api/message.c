@@ -13,7 +13,7 @@
 
 #include "api/text-check.h"
 #include "base/memory.h"
-#include "rpc/protobuf.h"
+#include "rpc/core/protobuf.h"
 
 /* Bytes of memory. Texts take little more than their size; a part of two bytes can take fifty times its own. */
 #define UNPACKED_MAX ((size_t) 32 << 20)

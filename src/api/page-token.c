@@ -11,7 +11,7 @@
 
 #include "api/message.h"
 #include "model/reason.h"
-#include "rpc/base64.h"
+#include "rpc/core/base64.h"
 
 #define VERSION 1
 

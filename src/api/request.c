@@ -11,8 +11,8 @@
 #include "api/service.h"
 #include "base/memory.h"
 #include "model/ids.h"
-#include "rpc/protobuf.h"
-#include "rpc/status-details.h"
+#include "rpc/core/protobuf.h"
+#include "rpc/core/status-details.h"
 
 #define ERROR_DOMAIN "hutch"
 #define INPUT_MAX ((size_t) 3 << 20) /* bytes for the stdin of a command */

@@ -19,7 +19,7 @@
 #include "contract/hutch/v1/sandbox.pb-c.h"
 #include "policy/capabilities.h"
 #include "policy/path-rules.h"
-#include "rpc/protobuf.h"
+#include "rpc/core/protobuf.h"
 #include "runtime/runtime.h"
 
 #define IMAGE_LEN_MAX 512

@@ -13,7 +13,7 @@
 #include "api/violations.h"
 #include "api/wire-buffer.h"
 #include "control/control.h"
-#include "rpc/call.h"
+#include "rpc/core/call.h"
 
 /* What the services of this room share: the api's own state, requests from their bytes to their answer, and streams.
  *

@@ -18,7 +18,7 @@
 #include "contract/hutch/v1/event.pb-c.h"
 #include "contract/hutch/v1/sandbox.pb-c.h"
 #include "model/ids.h"
-#include "rpc/protobuf.h"
+#include "rpc/core/protobuf.h"
 
 #define SANDBOX_IDS_MAX 1000
 #define PROGRESS_AFTER (30 * NSEC_PER_SEC)

@@ -4,8 +4,8 @@
 #include <hutch/hutch.h>
 
 #include "base/error.h"
-#include "rpc/client-session.h"
-#include "rpc/status-details.h"
+#include "rpc/core/client-session.h"
+#include "rpc/core/status-details.h"
 
 /* Failures: errors of libhutch on their way to the caller.
  *

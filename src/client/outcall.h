@@ -7,7 +7,7 @@
 #include "base/memory.h"
 #include "client/client.h"
 #include "client/failure.h"
-#include "rpc/protobuf.h"
+#include "rpc/core/protobuf.h"
 
 /* Outcalls: calls of a client. A HutchCall is one; hutch.h says how they behave. */
 

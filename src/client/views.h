@@ -10,7 +10,7 @@
 #include "contract/hutch/v1/exec.pb-c.h"
 #include "contract/hutch/v1/file.pb-c.h"
 #include "contract/hutch/v1/sandbox.pb-c.h"
-#include "rpc/protobuf.h"
+#include "rpc/core/protobuf.h"
 
 /* Views: messages as callers of libhutch see them. They point into the message, which outlives them. */
 

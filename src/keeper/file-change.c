@@ -14,7 +14,7 @@
 #include "keeper/file-methods.h"
 #include "keeper/file-path.h"
 #include "model/reason.h"
-#include "rpc/protobuf.h"
+#include "rpc/core/protobuf.h"
 
 #define FOLDER_MODE 0755
 #define MODE_MASK 0777

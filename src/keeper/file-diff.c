@@ -33,7 +33,7 @@
 #include "keeper/page-token.h"
 #include "keeper/sha256.h"
 #include "model/reason.h"
-#include "rpc/protobuf.h"
+#include "rpc/core/protobuf.h"
 
 #define PAGE_DEFAULT 100
 #define PAGE_MAX 1000

@@ -28,7 +28,7 @@
 #include "keeper/sha256.h"
 #include "model/reason.h"
 #include "policy/path-patterns.h"
-#include "rpc/protobuf.h"
+#include "rpc/core/protobuf.h"
 
 #define PAGE_MAX 1000
 #define DEPTH_MAX 64

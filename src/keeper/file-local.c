@@ -23,7 +23,7 @@
 #include "keeper/file-frames.h"
 #include "keeper/file-methods.h"
 #include "keeper/file-path.h"
-#include "rpc/protobuf.h"
+#include "rpc/core/protobuf.h"
 
 #define PACKED_FIELD 1 /* of DownloadArchiveResponse */
 

@@ -31,7 +31,7 @@
 #include "keeper/tar-head.h"
 #include "model/reason.h"
 #include "policy/path-patterns.h"
-#include "rpc/protobuf.h"
+#include "rpc/core/protobuf.h"
 
 #define OPEN_MAX 32                              /* folders at a time */
 #define NAMES_MAX (4 * FILE_NAMES_MAX)           /* in memory, of all folders on the stack */

@@ -17,7 +17,7 @@
 #include "keeper/file-methods.h"
 #include "keeper/file-path.h"
 #include "model/reason.h"
-#include "rpc/protobuf.h"
+#include "rpc/core/protobuf.h"
 
 #define READ_MAX (3 << 20)
 #define DATA_FIELD 2 /* of DownloadFileResponse */

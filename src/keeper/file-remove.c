@@ -20,7 +20,7 @@
 #include "keeper/file-methods.h"
 #include "keeper/file-path.h"
 #include "model/reason.h"
-#include "rpc/protobuf.h"
+#include "rpc/core/protobuf.h"
 
 #define OPEN_MAX 32     /* folders at a time */
 #define REFILLS_MAX 100 /* times that a folder may be filled again while it is emptied */

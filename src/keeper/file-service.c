@@ -23,9 +23,9 @@
 #include "keeper/keeper.h"
 #include "keeper/loop.h"
 #include "model/reason.h"
-#include "rpc/call.h"
-#include "rpc/metadata.h"
-#include "rpc/protobuf.h"
+#include "rpc/core/call.h"
+#include "rpc/core/metadata.h"
+#include "rpc/core/protobuf.h"
 
 #define WAITING_MAX 1024               /* calls that wait for a worker */
 #define LASTING_MAX 32                 /* calls that go on until their callers have enough */

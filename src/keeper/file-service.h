@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/memory.h"
-#include "rpc/method-table.h"
+#include "rpc/core/method-table.h"
 
 /* hutch.v1.FileService, as the keeper serves it to its daemon: each call is done by a worker in the sandbox (see
  * file-worker.h), and messages go through as they are. The daemon has checked them, and tells in the metadata:

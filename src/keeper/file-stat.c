@@ -12,7 +12,7 @@
 #include "keeper/file-path.h"
 #include "keeper/file-uploads.h"
 #include "model/reason.h"
-#include "rpc/protobuf.h"
+#include "rpc/core/protobuf.h"
 
 /* Tells about what @place is, or leads to. */
 static int look(const FilePlace *place, bool follow, FileInfo *info, HutchError *err) {

@@ -13,7 +13,7 @@
 #include "keeper/file-process.h"
 #include "keeper/file-worker.h"
 #include "model/reason.h"
-#include "rpc/protobuf.h"
+#include "rpc/core/protobuf.h"
 
 _Static_assert(sizeof(FileFrameHead) + PROTOBUF_BYTES_HEAD_MAX <= FILE_HEAD, "there is room for what precedes data");
 

@@ -32,7 +32,7 @@
 #include "keeper/file-methods.h"
 #include "keeper/file-path.h"
 #include "model/reason.h"
-#include "rpc/protobuf.h"
+#include "rpc/core/protobuf.h"
 
 #define DATA_FIELD 2              /* of UploadArchiveRequest */
 #define ENTRIES_MAX 1000000       /* of one archive */

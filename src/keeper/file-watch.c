@@ -32,7 +32,7 @@
 #include "keeper/file-methods.h"
 #include "keeper/file-path.h"
 #include "model/reason.h"
-#include "rpc/protobuf.h"
+#include "rpc/core/protobuf.h"
 
 #define FOLDERS_MAX 8192
 #define SEEN_MAX 65536    /* names that were found, of all folders, before the kernel's queue was empty */

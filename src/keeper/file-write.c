@@ -20,7 +20,7 @@
 #include "keeper/file-uploads.h"
 #include "keeper/sha256.h"
 #include "model/reason.h"
-#include "rpc/protobuf.h"
+#include "rpc/core/protobuf.h"
 
 #define NEW_MODE 0644
 #define MODE_MASK 0777

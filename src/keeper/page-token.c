@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "rpc/base64.h"
+#include "rpc/core/base64.h"
 
 #define FORM 1 /* changes whenever what follows does */
 #define TEXT_MAX (PAGE_TOKEN_LAST_MAX * 4 / 3 + 128)

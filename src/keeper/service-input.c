@@ -14,8 +14,8 @@
 #include "keeper/keeper.h"
 #include "model/ids.h"
 #include "model/reason.h"
-#include "rpc/call.h"
-#include "rpc/protobuf.h"
+#include "rpc/core/call.h"
+#include "rpc/core/protobuf.h"
 
 #define REQUEST_MAX (8 << 20) /* bytes in memory: a message and what it says */
 

@@ -15,8 +15,8 @@
 #include "keeper/keeper.h"
 #include "keeper/messages.h"
 #include "keeper/service-input.h"
-#include "rpc/call.h"
-#include "rpc/protobuf.h"
+#include "rpc/core/call.h"
+#include "rpc/core/protobuf.h"
 
 #define PROTOCOL_VERSION 1
 #define REQUEST_MAX 4096             /* bytes in memory of a request with an id and a few numbers */

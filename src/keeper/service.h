@@ -3,7 +3,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "rpc/method-table.h"
+#include "rpc/core/method-table.h"
 
 /* hutch.keeper.v1.KeeperService: what hutchd asks a keeper; and hutch.v1.FileService, see file-service.h. */
 

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/retry.h"
-#include "rpc/client-session.h"
+#include "rpc/core/client-session.h"
 
 /* Channels: a client's way to one server, on an event loop. It connects when the first call needs it, carries many
  * calls on one connection, and connects anew when that is lost. What the server has answered by then can still be read.

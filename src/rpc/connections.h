@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <uv.h>
 
-#include "rpc/server-session.h"
+#include "rpc/core/server-session.h"
 #include "rpc/server.h"
 #include "rpc/socket.h"
 

@@ -12,9 +12,9 @@
 
 #include "base/error.h"
 #include "contract/grpc/health/v1/health.pb-c.h"
-#include "rpc/call.h"
-#include "rpc/method-table.h"
-#include "rpc/protobuf.h"
+#include "rpc/core/call.h"
+#include "rpc/core/method-table.h"
+#include "rpc/core/protobuf.h"
 
 #define REQUEST_MAX 4096 /* bytes in memory, most of them the name of a service */
 

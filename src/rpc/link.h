@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
-#include "rpc/client-session.h"
+#include "rpc/core/client-session.h"
 
 /* Links: one connection of a channel's, from its descriptor to the last word that was heard on it.
  *

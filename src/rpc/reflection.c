@@ -13,9 +13,9 @@
 
 #include "base/error.h"
 #include "contract/grpc/reflection/v1/reflection.pb-c.h"
-#include "rpc/call.h"
-#include "rpc/method-table.h"
-#include "rpc/protobuf.h"
+#include "rpc/core/call.h"
+#include "rpc/core/method-table.h"
+#include "rpc/core/protobuf.h"
 
 #define REQUEST_MAX 8192 /* bytes in memory, most of them a name */
 

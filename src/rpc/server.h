@@ -7,9 +7,9 @@
 #include <uv.h>
 
 #include "base/error.h"
-#include "rpc/call.h"
+#include "rpc/core/call.h"
+#include "rpc/core/session.h"
 #include "rpc/peer.h"
-#include "rpc/session.h"
 
 /* Servers: listeners and connections on an event loop, and the methods that they serve.
  *

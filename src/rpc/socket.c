@@ -13,7 +13,7 @@
 
 #include "base/fd.h"
 #include "base/memory.h"
-#include "rpc/byte-queue.h"
+#include "rpc/core/byte-queue.h"
 #include "rpc/tls.h"
 
 /* Read from one socket before others have their turn. */

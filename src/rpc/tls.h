@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "rpc/byte-queue.h"
+#include "rpc/core/byte-queue.h"
 
 /* TLS as a machine without sockets: OpenSSL, with bytes in and bytes out.
  *

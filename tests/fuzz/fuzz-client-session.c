@@ -3,14 +3,14 @@
 /* Input: what a server sends (http2-input.h), to a client session with several calls open. Whatever it is, each call
  * ends once, nothing stays in memory, and what the client sends is not out of proportion. */
 
-#include "rpc/client-session.h"
+#include "rpc/core/client-session.h"
 
 #include <assert.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/memory.h"
-#include "rpc/metadata.h"
+#include "rpc/core/metadata.h"
 
 #include "http2-input.h"
 

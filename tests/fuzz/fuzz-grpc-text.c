@@ -2,7 +2,7 @@
 
 /* Input: a text, which is read as a timeout, as a message, as a content type and as a path. */
 
-#include "rpc/grpc-text.h"
+#include "rpc/core/grpc-text.h"
 
 #include <assert.h>
 #include <ctype.h>

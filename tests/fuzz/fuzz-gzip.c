@@ -2,7 +2,7 @@
 
 /* Input: bytes, which are compressed, and which are decompressed. */
 
-#include "rpc/gzip.h"
+#include "rpc/core/gzip.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -16,7 +16,7 @@
 #include "base/memory.h"
 #include "base/strings.h"
 #include "model/reason.h"
-#include "rpc/protobuf.h"
+#include "rpc/core/protobuf.h"
 #include "runtime/native/execs.h"
 #include "runtime/native/keeper-config.h"
 #include "runtime/native/keeper-process.h"

@@ -2,7 +2,7 @@
 
 /* Input: a byte, from which the sizes of the pieces follow, then the bytes of a stream. */
 
-#include "rpc/message-reader.h"
+#include "rpc/core/message-reader.h"
 
 #include <assert.h>
 #include <errno.h>

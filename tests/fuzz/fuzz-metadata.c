@@ -2,7 +2,7 @@
 
 /* Input: header fields, each a name and a value, each of them ended by a newline. */
 
-#include "rpc/metadata.h"
+#include "rpc/core/metadata.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -12,7 +12,7 @@
 
 #include "base/memory.h"
 #include "base/strings.h"
-#include "rpc/base64.h"
+#include "rpc/core/base64.h"
 
 #define BYTES_MAX 2048
 

@@ -3,7 +3,7 @@
 /* Input: what a client sends (http2-input.h), to a server session with methods of every kind. Whatever it is, each call
  * that began ends once, nothing stays in memory, and the answers are not out of proportion. */
 
-#include "rpc/server-session.h"
+#include "rpc/core/server-session.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -11,8 +11,8 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
-#include "rpc/metadata.h"
-#include "rpc/method-table.h"
+#include "rpc/core/metadata.h"
+#include "rpc/core/method-table.h"
 #include "rpc/peer.h"
 
 #include "http2-input.h"

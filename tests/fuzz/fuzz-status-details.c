@@ -2,7 +2,7 @@
 
 /* Input: an encoded google.rpc.Status, as a server sends it. */
 
-#include "rpc/status-details.h"
+#include "rpc/core/status-details.h"
 
 #include <assert.h>
 #include <errno.h>

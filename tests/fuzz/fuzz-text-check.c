@@ -15,7 +15,7 @@
 #include "base/utf8.h"
 #include "contract/hutch/v1/exec.pb-c.h"
 #include "contract/hutch/v1/sandbox.pb-c.h"
-#include "rpc/protobuf.h"
+#include "rpc/core/protobuf.h"
 
 #define UNPACKED_MAX ((size_t) 1 << 22)
 

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "rpc/message-reader.h"
+#include "rpc/core/message-reader.h"
 
 /* What a fuzzer's bytes say to one end of an HTTP/2 connection.
  *

@@ -12,7 +12,7 @@ def tree_of(tmp_path, **sources):
     """Writes a small source folder: room__file_c="…" is room/file.c."""
     for key, text in sources.items():
         file = tmp_path / key.replace("__", "/").replace("_", ".")
-        file.parent.mkdir(exist_ok=True)
+        file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
     return tmp_path
 
@@ -31,7 +31,8 @@ def test_a_room_includes_itself_base_and_what_stands_below_it(tmp_path):
         policy__path_c='#include "policy/path.h"\n#include "base/error.h"\n#include <errno.h>\n',
         runtime__runtime_h="#pragma once\n",
         control__loop_c='#include "runtime/runtime.h"\n',
-        rpc__health_c='#include "contract/grpc/health/v1/health.pb-c.h"\n',
+        rpc__health_c='#include "contract/grpc/health/v1/health.pb-c.h"\n#include "rpc/core/call.h"\n',
+        rpc__core__call_h="#pragma once\n",
         api__errors_c='#include "contract/hutch/v1/errors.pb-c.h"\n',
     )
     assert violations(tmp_path) == []
@@ -54,6 +55,7 @@ def test_nobody_includes_daemon(tmp_path, room):
         ("rpc__x_c", '#include "contract/hutch/x.h"', 'rpc may not include "contract/hutch/x.h"'),
         ("control__x_c", '#include "contract/x.pb-c.h"', 'control may not include "contract/x.pb-c.h"'),
         ("cli__x_c", '#include "contract/x.pb-c.h"', 'cli may not include "contract/x.pb-c.h"'),
+        ("rpc__core__x_c", '#include "rpc/server.h"', 'rpc/core may not include "rpc/server.h"'),
         ("base__x_c", '#include "error.h"', '"error.h" does not name its room'),
         ("base__x_c", '#include "../model/id.h"', '"../model/id.h" does not name its room'),
         ("base__x_c", '#include "attic/id.h"', '"attic/id.h" is in no room'),

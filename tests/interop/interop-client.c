@@ -20,8 +20,8 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "rpc/blocking.h"
-#include "rpc/metadata.h"
-#include "rpc/protobuf.h"
+#include "rpc/core/metadata.h"
+#include "rpc/core/protobuf.h"
 #include "rpc/tls.h"
 #include "test.pb-c.h"
 

@@ -19,12 +19,12 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
-#include "rpc/call.h"
 #include "rpc/channel-hub.h"
 #include "rpc/channel.h"
-#include "rpc/client-session.h"
-#include "rpc/metadata.h"
-#include "rpc/method-table.h"
+#include "rpc/core/call.h"
+#include "rpc/core/client-session.h"
+#include "rpc/core/metadata.h"
+#include "rpc/core/method-table.h"
 #include "rpc/server.h"
 
 #include "test.h"

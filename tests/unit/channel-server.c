@@ -10,7 +10,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include "rpc/metadata.h"
+#include "rpc/core/metadata.h"
 
 #include "test.h"
 

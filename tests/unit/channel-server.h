@@ -4,8 +4,8 @@
 #include <sys/types.h>
 #include <uv.h>
 
-#include "rpc/call.h"
-#include "rpc/method-table.h"
+#include "rpc/core/call.h"
+#include "rpc/core/method-table.h"
 #include "rpc/server.h"
 
 /* A server for tests of channels, at a Unix socket. Its methods, all of /t.T/:

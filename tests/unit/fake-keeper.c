@@ -18,11 +18,11 @@
 #include "base/strings.h"
 #include "contract/hutch/keeper/v1/keeper.pb-c.h"
 #include "model/reason.h"
-#include "rpc/metadata.h"
-#include "rpc/method-table.h"
-#include "rpc/protobuf.h"
+#include "rpc/core/metadata.h"
+#include "rpc/core/method-table.h"
+#include "rpc/core/protobuf.h"
+#include "rpc/core/status-details.h"
 #include "rpc/server.h"
-#include "rpc/status-details.h"
 
 #define CONFIG_FD 3
 #define SOCKET_FD 4

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
-#include "rpc/byte-queue.h"
+#include "rpc/core/byte-queue.h"
 #include "rpc/tls.h"
 
 /* A client for tests of servers: HTTP/2 by nghttp2 over a non-blocking descriptor, and of gRPC no more than headers and

@@ -7,9 +7,9 @@
 #include <stdint.h>
 
 #include "base/error.h"
-#include "rpc/client-session.h"
+#include "rpc/core/client-session.h"
+#include "rpc/core/server-session.h"
 #include "rpc/peer.h"
-#include "rpc/server-session.h"
 
 /* A server and a client session, joined by nothing but memory, for tests of handlers:
  *

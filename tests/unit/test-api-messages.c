@@ -13,7 +13,7 @@
 #include "contract/hutch/v1/event.pb-c.h"
 #include "contract/hutch/v1/exec.pb-c.h"
 #include "contract/hutch/v1/sandbox.pb-c.h"
-#include "rpc/protobuf.h"
+#include "rpc/core/protobuf.h"
 #include "test.h"
 
 /* Unpacks a CreateExecRequest with this environment, in the order given. */

@@ -20,10 +20,10 @@
 #include "control-fixture.h"
 #include "rpc/channel-hub.h"
 #include "rpc/channel.h"
-#include "rpc/method-table.h"
-#include "rpc/protobuf.h"
+#include "rpc/core/method-table.h"
+#include "rpc/core/protobuf.h"
+#include "rpc/core/status-details.h"
 #include "rpc/server.h"
-#include "rpc/status-details.h"
 
 #define MESSAGES_MAX 64
 #define PATIENCE (60 * NSEC_PER_SEC)

@@ -11,7 +11,7 @@
 #include "base/strings.h"
 #include "contract/hutch/v1/exec.pb-c.h"
 #include "contract/hutch/v1/sandbox.pb-c.h"
-#include "rpc/protobuf.h"
+#include "rpc/core/protobuf.h"
 #include "runtime/runtime.h"
 #include "test.h"
 

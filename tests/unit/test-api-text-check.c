@@ -9,7 +9,7 @@
 #include "api/wire-buffer.h"
 #include "contract/hutch/v1/exec.pb-c.h"
 #include "contract/hutch/v1/sandbox.pb-c.h"
-#include "rpc/protobuf.h"
+#include "rpc/core/protobuf.h"
 #include "test.h"
 
 static const ProtobufCMessageDescriptor *const create_sandbox = &hutch__v1__create_sandbox_request__descriptor;

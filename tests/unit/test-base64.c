@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-#include "rpc/base64.h"
+#include "rpc/core/base64.h"
 
 #include <errno.h>
 #include <string.h>

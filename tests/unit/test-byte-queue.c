@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-#include "rpc/byte-queue.h"
+#include "rpc/core/byte-queue.h"
 
 #include <errno.h>
 #include <string.h>

@@ -2,16 +2,16 @@
 
 /* Calls are the same to handlers and interceptors, whether they are streams of HTTP/2 or come from this process. */
 
-#include "rpc/call.h"
+#include "rpc/core/call.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/memory.h"
-#include "rpc/local-call.h"
-#include "rpc/metadata.h"
-#include "rpc/method-table.h"
+#include "rpc/core/local-call.h"
+#include "rpc/core/metadata.h"
+#include "rpc/core/method-table.h"
 
 #include "session-pair.h"
 #include "test.h"

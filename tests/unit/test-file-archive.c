@@ -22,7 +22,7 @@
 #include "file-call.h"
 #include "keeper/remove.h"
 #include "keeper/tar-head.h"
-#include "rpc/protobuf.h"
+#include "rpc/core/protobuf.h"
 #include "test.h"
 
 #define NONE HUTCH__V1__ARCHIVE_COMPRESSION__ARCHIVE_COMPRESSION_NONE

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-#include "rpc/grpc-text.h"
+#include "rpc/core/grpc-text.h"
 
 #include <errno.h>
 #include <string.h>

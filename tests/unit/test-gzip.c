@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-#include "rpc/gzip.h"
+#include "rpc/core/gzip.h"
 
 #include <errno.h>
 #include <malloc.h>

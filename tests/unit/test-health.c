@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "contract/grpc/health/v1/health.pb-c.h"
-#include "rpc/method-table.h"
+#include "rpc/core/method-table.h"
 
 #include "fail-alloc.h"
 #include "session-pair.h"

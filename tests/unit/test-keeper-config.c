@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "contract/hutch/keeper/v1/keeper.pb-c.h"
-#include "rpc/protobuf.h"
+#include "rpc/core/protobuf.h"
 #include "test.h"
 
 typedef Hutch__Keeper__V1__KeeperConfig Message;

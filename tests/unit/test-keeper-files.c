@@ -23,7 +23,7 @@
 #include "keeper/file-uploads.h"
 #include "keeper/name-heap.h"
 #include "keeper/page-token.h"
-#include "rpc/protobuf.h"
+#include "rpc/core/protobuf.h"
 #include "test.h"
 
 #define NOW (UINT64_C(1000) * FILE_UPLOAD_TIME)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-#include "rpc/message-reader.h"
+#include "rpc/core/message-reader.h"
 
 #include <errno.h>
 #include <string.h>

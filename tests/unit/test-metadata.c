@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-#include "rpc/metadata.h"
+#include "rpc/core/metadata.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-#include "rpc/protobuf.h"
+#include "rpc/core/protobuf.h"
 
 #include <string.h>
 

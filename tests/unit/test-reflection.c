@@ -6,7 +6,7 @@
 
 #include "contract/grpc/reflection/v1/reflection.pb-c.h"
 #include "contract/hutch/files.h"
-#include "rpc/method-table.h"
+#include "rpc/core/method-table.h"
 
 #include "fail-alloc.h"
 #include "session-pair.h"

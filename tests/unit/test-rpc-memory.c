@@ -4,8 +4,8 @@
  * nghttp2's. Every call ends once; a connection either goes on as if nothing had happened or says that it is broken;
  * and nothing leaks, which the sanitizer sees. The same for channels. */
 
-#include "rpc/client-session.h"
-#include "rpc/server-session.h"
+#include "rpc/core/client-session.h"
+#include "rpc/core/server-session.h"
 
 #include <errno.h>
 #include <nghttp2/nghttp2.h>
@@ -16,12 +16,12 @@
 
 #include "base/clock.h"
 #include "rpc/blocking.h"
-#include "rpc/call.h"
 #include "rpc/channel-hub.h"
 #include "rpc/channel.h"
 #include "rpc/connector.h"
-#include "rpc/metadata.h"
-#include "rpc/method-table.h"
+#include "rpc/core/call.h"
+#include "rpc/core/metadata.h"
+#include "rpc/core/method-table.h"
 #include "rpc/peer.h"
 #include "rpc/server.h"
 #include "rpc/tls.h"

@@ -19,7 +19,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/strings.h"
-#include "rpc/method-table.h"
+#include "rpc/core/method-table.h"
 #include "rpc/tls.h"
 
 #include "certificates.h"

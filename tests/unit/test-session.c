@@ -2,8 +2,8 @@
 
 /* Server and client sessions, joined by nothing but memory: what one produces the other receives. */
 
-#include "rpc/client-session.h"
-#include "rpc/server-session.h"
+#include "rpc/core/client-session.h"
+#include "rpc/core/server-session.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -11,8 +11,8 @@
 
 #include "base/clock.h"
 #include "base/strings.h"
-#include "rpc/call.h"
-#include "rpc/method-table.h"
+#include "rpc/core/call.h"
+#include "rpc/core/method-table.h"
 #include "rpc/peer.h"
 
 #include "test.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-#include "rpc/status-details.h"
+#include "rpc/core/status-details.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -8,9 +8,9 @@
 
 #include "contract/google/rpc/error_details.pb-c.h"
 #include "contract/google/rpc/status.pb-c.h"
-#include "rpc/call.h"
-#include "rpc/method-table.h"
-#include "rpc/protobuf.h"
+#include "rpc/core/call.h"
+#include "rpc/core/method-table.h"
+#include "rpc/core/protobuf.h"
 
 #include "fail-alloc.h"
 #include "session-pair.h"

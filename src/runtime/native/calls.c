@@ -13,7 +13,7 @@
 #include "base/memory.h"
 #include "base/utf8.h"
 #include "model/reason.h"
-#include "rpc/status-details.h"
+#include "rpc/core/status-details.h"
 #include "runtime/native/sandbox.h"
 
 struct NativeCall {

@@ -21,7 +21,7 @@
 #include "base/strings.h"
 #include "model/ids.h"
 #include "model/reason.h"
-#include "rpc/protobuf.h"
+#include "rpc/core/protobuf.h"
 
 #define EXPECTING_MS 4000  /* less than a keeper has a process wait */
 #define DESCRIBED_MAX 4096 /* execs; no keeper has more */

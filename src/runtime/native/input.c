@@ -9,7 +9,7 @@
 #include "base/memory.h"
 #include "base/strings.h"
 #include "model/reason.h"
-#include "rpc/protobuf.h"
+#include "rpc/core/protobuf.h"
 #include "runtime/native/sandbox.h"
 
 #define PIECE_MAX ((size_t) 256 << 10) /* bytes of one message */

@@ -14,7 +14,7 @@
 #include "base/memory.h"
 #include "base/utf8.h"
 #include "model/reason.h"
-#include "rpc/protobuf.h"
+#include "rpc/core/protobuf.h"
 
 #define SERVICE "/hutch.keeper.v1.KeeperService/"
 #define REPLY_CAP ((size_t) 32 << 20) /* bytes of memory of one decoded message */

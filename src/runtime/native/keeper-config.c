@@ -10,7 +10,7 @@
 
 #include "base/memory.h"
 #include "base/subordinate-ids.h"
-#include "rpc/protobuf.h"
+#include "rpc/core/protobuf.h"
 #include "runtime/native/keeper-messages.h"
 #include "runtime/native/uid-range.h"
 

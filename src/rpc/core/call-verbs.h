@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "rpc/call.h"
+#include "rpc/core/call.h"
 
 /* Calls, as those see them who make them: a table of verbs, and the part that all calls have. Whoever makes calls embeds
  * a Call, and does for each, in this order: call_run_interceptors(); the method's start() or handle(); the events;

@@ -3,7 +3,7 @@
 /* What lives here: which names and values are metadata, and a list of them. What does not: the header fields that gRPC
  * itself defines, which the sessions read and write. */
 
-#include "rpc/metadata.h"
+#include "rpc/core/metadata.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -12,7 +12,7 @@
 
 #include "base/memory.h"
 #include "base/strings.h"
-#include "rpc/base64.h"
+#include "rpc/core/base64.h"
 
 static bool name_is_well_formed(const char *name, size_t len) {
         for (size_t i = 0; i < len; i++) {

@@ -2,15 +2,15 @@
 
 /* What lives here: names of encodings, and undoing them. What does not: gzip itself (gzip.c). */
 
-#include "rpc/encoding.h"
+#include "rpc/core/encoding.h"
 
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "rpc/gzip.h"
-#include "rpc/message-reader.h"
+#include "rpc/core/gzip.h"
+#include "rpc/core/message-reader.h"
 
 static bool is(const char *value, size_t len, const char *name) {
         return len == strlen(name) && memcmp(value, name, len) == 0;

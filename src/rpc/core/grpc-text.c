@@ -3,7 +3,7 @@
 /* What lives here: the forms of gRPC's own header values. What does not: which header fields there are, which the
  * sessions know. */
 
-#include "rpc/grpc-text.h"
+#include "rpc/core/grpc-text.h"
 
 #include <errno.h>
 #include <stdbool.h>

@@ -2,12 +2,12 @@
 
 /* What lives here: the heap. What does not: clocks and timers. */
 
-#include "rpc/deadlines.h"
+#include "rpc/core/deadlines.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-#include "rpc/stream.h"
+#include "rpc/core/stream.h"
 
 static void put(Deadlines *deadlines, size_t index, Stream *stream) {
         deadlines->heap[index] = stream;

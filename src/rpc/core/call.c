@@ -3,14 +3,14 @@
 /* What lives here: what all calls have in common, wherever they come from. What does not: how bytes come and go
  * (server-session.c, local-call.c). */
 
-#include "rpc/call.h"
+#include "rpc/core/call.h"
 
 #include <errno.h>
 
 #include "base/memory.h"
-#include "rpc/call-verbs.h"
-#include "rpc/server-session.h"
-#include "rpc/status-details.h"
+#include "rpc/core/call-verbs.h"
+#include "rpc/core/server-session.h"
+#include "rpc/core/status-details.h"
 
 #define DOMAIN "hutch" /* of the reasons of errors */
 

@@ -3,7 +3,7 @@
 /* What lives here: cutting a stream of bytes into messages. What does not: decompressing them (gzip.c), and which
  * status an error becomes (the sessions). */
 
-#include "rpc/message-reader.h"
+#include "rpc/core/message-reader.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -3,19 +3,19 @@
 /* What lives here: gRPC as a client speaks it: requests, answers, and which status a call ends with whatever happens.
  * What does not: HTTP/2 (session.c), messages and windows (stream.c), connecting, retrying (channel.c). */
 
-#include "rpc/client-session.h"
+#include "rpc/core/client-session.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "rpc/base64.h"
-#include "rpc/encoding.h"
-#include "rpc/fields.h"
-#include "rpc/grpc-text.h"
-#include "rpc/gzip.h"
-#include "rpc/status-details.h"
+#include "rpc/core/base64.h"
+#include "rpc/core/encoding.h"
+#include "rpc/core/fields.h"
+#include "rpc/core/grpc-text.h"
+#include "rpc/core/gzip.h"
+#include "rpc/core/status-details.h"
 
 struct ClientSession {
         Session base; /* first: a session of streams is its client's */

@@ -3,14 +3,14 @@
 /* What lives here: a hash table with open addressing, built once when a server starts. Paths come from peers, but what
  * is in the table does not, so nobody can choose collisions. */
 
-#include "rpc/method-table.h"
+#include "rpc/core/method-table.h"
 
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "rpc/grpc-text.h"
+#include "rpc/core/grpc-text.h"
 
 struct MethodTable {
         const Method **methods; /* in the order they were added */

@@ -7,8 +7,8 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
-#include "rpc/deadlines.h"
-#include "rpc/stream.h"
+#include "rpc/core/deadlines.h"
+#include "rpc/core/stream.h"
 
 /* Sessions: one HTTP/2 connection that carries gRPC streams, as a machine without sockets and without a clock.
  *

@@ -5,8 +5,8 @@
 #include <stdint.h>
 
 #include "base/memory.h"
-#include "rpc/call.h"
-#include "rpc/session.h"
+#include "rpc/core/call.h"
+#include "rpc/core/session.h"
 
 /* Server sessions: one connection of a client's, its requests turned into calls (call.h) and their answers into HTTP/2.
  * Without sockets and clock: session.h says how bytes go in and out. */

@@ -3,7 +3,7 @@
 /* What lives here: a list of chunks, filled at one end and emptied at the other. What does not: when to stop filling it
  * (stream.c). */
 
-#include "rpc/byte-queue.h"
+#include "rpc/core/byte-queue.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 #include <stddef.h>
 
 #include "base/memory.h"
-#include "rpc/call.h"
+#include "rpc/core/call.h"
 
 /* The methods that a server serves, by their paths. Looking one up costs the same however many there are. */
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/memory.h"
-#include "rpc/call.h"
+#include "rpc/core/call.h"
 
 /* Calls from within this process: to the methods that a server has, through its interceptors, without HTTP/2.
  *

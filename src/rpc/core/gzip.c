@@ -2,7 +2,7 @@
 
 /* What lives here: zlib, with its memory bounded. What does not: whether a message is compressed (the sessions). */
 
-#include "rpc/gzip.h"
+#include "rpc/core/gzip.h"
 
 #include <errno.h>
 #include <limits.h>

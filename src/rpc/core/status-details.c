@@ -3,7 +3,7 @@
 /* What lives here: google.rpc.Status to and from plain structs. What does not: which reasons and domains there are, and
  * the header field that carries it (fields.c). */
 
-#include "rpc/status-details.h"
+#include "rpc/core/status-details.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -15,8 +15,8 @@
 #include "base/utf8.h"
 #include "contract/google/rpc/error_details.pb-c.h"
 #include "contract/google/rpc/status.pb-c.h"
-#include "rpc/call.h"
-#include "rpc/protobuf.h"
+#include "rpc/core/call.h"
+#include "rpc/core/protobuf.h"
 
 #define TYPE_PREFIX "type.googleapis.com/"
 #define DECODED_MAX ((size_t) 128 << 10) /* bytes of each message in memory */

@@ -3,7 +3,7 @@
 /* What lives here: nghttp2 and the rules of a connection: windows, floods, pings, drain. What does not: what streams
  * mean (server-session.c, client-session.c), and bytes on wires (socket.c). */
 
-#include "rpc/session.h"
+#include "rpc/core/session.h"
 
 #include <errno.h>
 #include <stdlib.h>

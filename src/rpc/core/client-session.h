@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "rpc/metadata.h"
-#include "rpc/session.h"
+#include "rpc/core/metadata.h"
+#include "rpc/core/session.h"
 
 /* Client sessions: one connection to a server, and the calls on it. Without sockets and clock: session.h says how
  * bytes go in and out.

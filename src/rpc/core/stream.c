@@ -7,7 +7,7 @@
  * yet, when somebody waits for it. So a peer may be a window ahead of the reader and no more, and a message larger than
  * the window still comes through. */
 
-#include "rpc/stream.h"
+#include "rpc/core/stream.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "rpc/session.h"
+#include "rpc/core/session.h"
 
 /* Messages of one stream that are handed out before others have their turn. */
 #define MESSAGES_PER_TURN 64

@@ -2,7 +2,7 @@
 
 /* What lives here: bytes to text and back. What does not: which header fields are base64 (metadata.c). */
 
-#include "rpc/base64.h"
+#include "rpc/core/base64.h"
 
 #include <errno.h>
 #include <stdint.h>

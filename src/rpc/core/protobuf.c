@@ -2,12 +2,12 @@
 
 /* What lives here: protobuf-c with memory that has a cap and may run out. What does not: what messages mean. */
 
-#include "rpc/protobuf.h"
+#include "rpc/core/protobuf.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-#include "rpc/call.h"
+#include "rpc/core/call.h"
 
 /* What one message may still allocate, and why it could not. */
 typedef struct Budget {

@@ -2,16 +2,16 @@
 
 /* What lives here: calls from within this process. What does not: what all calls have in common (call.c). */
 
-#include "rpc/local-call.h"
+#include "rpc/core/local-call.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "rpc/call-verbs.h"
-#include "rpc/metadata.h"
-#include "rpc/method-table.h"
-#include "rpc/server-session.h"
+#include "rpc/core/call-verbs.h"
+#include "rpc/core/metadata.h"
+#include "rpc/core/method-table.h"
+#include "rpc/core/server-session.h"
 
 /* A message that the method has not asked for yet. */
 typedef struct Waiting {

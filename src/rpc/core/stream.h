@@ -7,8 +7,8 @@
 #include <stdint.h>
 
 #include "base/error.h"
-#include "rpc/byte-queue.h"
-#include "rpc/message-reader.h"
+#include "rpc/core/byte-queue.h"
+#include "rpc/core/message-reader.h"
 
 /* Streams: what the calls of servers and clients have in common. Messages come in when they are asked for, and go out
  * as fast as the peer takes them. A call embeds its stream as its first member. */

@@ -3,7 +3,7 @@
 /* What lives here: gRPC as a server speaks it: requests checked and turned into calls, answers, statuses and trailers.
  * What does not: HTTP/2 (session.c), messages and windows (stream.c), sockets (server.c). */
 
-#include "rpc/server-session.h"
+#include "rpc/core/server-session.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -13,14 +13,14 @@
 
 #include "base/memory.h"
 #include "base/strings.h"
-#include "rpc/call-verbs.h"
-#include "rpc/encoding.h"
-#include "rpc/fields.h"
-#include "rpc/grpc-text.h"
-#include "rpc/gzip.h"
-#include "rpc/metadata.h"
-#include "rpc/method-table.h"
-#include "rpc/status-details.h"
+#include "rpc/core/call-verbs.h"
+#include "rpc/core/encoding.h"
+#include "rpc/core/fields.h"
+#include "rpc/core/grpc-text.h"
+#include "rpc/core/gzip.h"
+#include "rpc/core/metadata.h"
+#include "rpc/core/method-table.h"
+#include "rpc/core/status-details.h"
 
 #define DOMAIN "hutch" /* of the reasons of errors */
 

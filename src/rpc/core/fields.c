@@ -2,15 +2,15 @@
 
 /* What lives here: gathering header fields. What does not: which ones a call has. */
 
-#include "rpc/fields.h"
+#include "rpc/core/fields.h"
 
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "rpc/base64.h"
-#include "rpc/grpc-text.h"
-#include "rpc/metadata.h"
+#include "rpc/core/base64.h"
+#include "rpc/core/grpc-text.h"
+#include "rpc/core/metadata.h"
 
 /* Makes room for one more. */
 static bool grow(Fields *fields) {
