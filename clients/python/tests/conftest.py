@@ -25,6 +25,7 @@ from host import PATIENCE, _host_makes_sandboxes  # noqa: E402,F401
 from hutchd import BUILD, Daemon, RestingDaemon  # noqa: E402
 from make_sync import sync_source  # noqa: E402
 from remote import Certificates, RemoteDaemon  # noqa: E402
+from user_daemon import UserDaemon as OrdinaryDaemon  # noqa: E402
 
 TEST_LIMIT = int(60 * PATIENCE)
 OUTCOMES = pytest.StashKey[set[str]]()
@@ -114,6 +115,21 @@ def start_resting_daemon():
 @pytest.fixture(name="address")
 def address_of_daemon(daemon) -> str:
     return f"unix:{daemon.socket}"
+
+
+@pytest.fixture(scope="session", name="ordinary_daemon")
+def start_ordinary_daemon():
+    """The daemon of an ordinary user, who has one id, and no cgroup: it enforces no limit of memory and CPU."""
+    daemon = OrdinaryDaemon()
+    daemon.begin()
+    yield daemon
+    daemon.wipe()
+
+
+@pytest.fixture(name="any_address", params=["daemon", "ordinary_daemon"])
+def address_of_any_daemon(request) -> str:
+    """For what must work wherever the daemon runs."""
+    return f"unix:{request.getfixturevalue(request.param).socket}"
 
 
 @pytest.fixture(name="unique")

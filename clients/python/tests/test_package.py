@@ -71,23 +71,28 @@ def test_the_reference_is_current():
     assert made == current, "run 'python tools/make_reference.py > docs/reference.md' in clients/python"
 
 
-def code_of_readme() -> list[str]:
-    text = (CLIENT / "README.md").read_text(encoding="utf-8")
-    return re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
+def code_of(page: Path) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S)
 
 
-def test_the_code_of_the_readme_runs(address, tmp_path):
+def test_the_code_of_the_readme_runs(any_address, tmp_path):
     said = []
-    for i, code in enumerate(code_of_readme()):
+    for i, code in enumerate(code_of(CLIENT / "README.md")):
         file = tmp_path / f"block{i}.py"
         file.write_text(code, encoding="utf-8")
-        said.append(run(sys.executable, file, HUTCH_ADDRESS=address, PYTHONPATH=str(CLIENT / "src")))
+        said.append(run(sys.executable, file, HUTCH_ADDRESS=any_address, PYTHONPATH=str(CLIENT / "src")))
     assert said[0].split() == ["42", "0", "True"]
     assert "hello agent" in said[1] and "/workspace/hello.py" in said[1]
     assert said[2] == "['0\\n', '1\\n', '2\\n', '3\\n', '4\\n']\n"
     assert said[3] == "draft\n\n"
     assert said[4] == "SANDBOX_NOT_FOUND\n[('path', 'PATH_EMPTY')]\n"
     assert len(said) == 6
+
+
+def test_the_code_of_the_repositorys_page_runs(any_address):
+    [code] = code_of(ROOT / "README.md")
+    said = run(sys.executable, "-c", code, HUTCH_ADDRESS=any_address, PYTHONPATH=str(CLIENT / "src"))
+    assert said == "42\n\n"
 
 
 @pytest.mark.parametrize(
@@ -99,8 +104,8 @@ def test_the_code_of_the_readme_runs(address, tmp_path):
         ("events", "DELETED"),
     ],
 )
-def test_an_example_runs(address, name, last):
-    said = run(sys.executable, f"examples/{name}.py", HUTCH_ADDRESS=address, PYTHONPATH=str(CLIENT / "src"))
+def test_an_example_runs(any_address, name, last):
+    said = run(sys.executable, f"examples/{name}.py", HUTCH_ADDRESS=any_address, PYTHONPATH=str(CLIENT / "src"))
     assert said.strip().endswith(last)
 
 

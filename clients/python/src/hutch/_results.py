@@ -65,14 +65,15 @@ class ExecResult:
 class SandboxSpec:
     """What a sandbox shall be, for agents. `hutch.v1.sandbox_pb2.SandboxSpec` has all that can be asked for.
 
-    An empty `egress` denies all network. `workspace` is a folder of the daemon's host, which is mounted writable at
-    /workspace; without one the workspace is an empty folder of the sandbox's own. Secrets are given by their names and
-    are environment variables inside: "api-key" is API_KEY."""
+    `memory`, in bytes, and `cpus` are limits. None: the daemon's profile decides. A daemon that cannot enforce a limit
+    refuses the sandbox. An empty `egress` denies all network. `workspace` is a folder of the daemon's host, which is
+    mounted writable at /workspace; without one the workspace is an empty folder of the sandbox's own. Secrets are given
+    by their names and are environment variables inside: "api-key" is API_KEY."""
 
     name: str = ""
     image: str = ""
-    memory: int = 512 * MIB
-    cpus: float = 1.0
+    memory: int | None = None
+    cpus: float | None = None
     workspace: str | os.PathLike[str] = ""
     secrets: Sequence[str] = ()
     egress: Sequence[str] = ()
@@ -82,8 +83,10 @@ class SandboxSpec:
     def message(self) -> sandbox_pb2.SandboxSpec:
         """The same as the contract has it."""
         spec = sandbox_pb2.SandboxSpec(image=self.image, egress=self.egress, labels=self.labels, env=self.env)
-        spec.limits.memory_bytes = self.memory
-        spec.limits.cpu_millis = round(self.cpus * 1000)
+        if self.memory is not None:
+            spec.limits.memory_bytes = self.memory
+        if self.cpus is not None:
+            spec.limits.cpu_millis = round(self.cpus * 1000)
         if self.workspace:
             spec.workspace.source = os.fspath(self.workspace)
         for name in self.secrets:

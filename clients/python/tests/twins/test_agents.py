@@ -33,6 +33,24 @@ async def test_an_agent_has_a_sandbox(address, unique, tmp_path):
             await sandboxes.get(f"{unique}-x")
 
 
+def test_a_limit_is_asked_for_only_by_the_caller():
+    assert not SandboxSpec().message().HasField("limits")
+    assert SandboxSpec(memory=1 << 30).message().limits == sandbox_pb2.ResourceLimits(memory_bytes=1 << 30)
+    assert SandboxSpec(cpus=0.5).message().limits == sandbox_pb2.ResourceLimits(cpu_millis=500)
+
+
+async def test_an_agent_needs_no_cgroups(ordinary_daemon):
+    """A daemon that cannot limit memory and CPU serves those who ask for no limit, and refuses the others."""
+    async with SandboxClient(f"unix:{ordinary_daemon.socket}") as sandboxes:
+        async with await sandboxes.create() as handle:
+            assert (await handle.shell("echo here")).stdout == "here\n"
+        assert (await sandboxes.run_python("print(6 * 7)")).stdout == "42\n"
+        assert (await sandboxes.run_shell("echo shell")).stdout == "shell\n"
+        with pytest.raises(FailedPrecondition) as told:
+            await sandboxes.run_shell("true", SandboxSpec(cpus=1))
+        assert told.value.reason == "LIMIT_NOT_ENFORCEABLE"
+
+
 async def test_no_egress_is_no_network(address):
     async with SandboxClient(address) as sandboxes:
         code = "import socket\ntry: socket.create_connection(('192.0.2.1', 80), 2)\nexcept OSError: print('denied')"
