@@ -12,7 +12,7 @@ const attempts = [
 ];
 
 await using client = await connect();
-await using sandbox = await client.create({ labels: { example: "agent" }, limits: { memoryBytes: 256 << 20 } });
+await using sandbox = await client.create({ labels: { example: "agent" } });
 
 await sandbox.files.write("input.json", JSON.stringify({ items: [1, 2, 39] }));
 for (const code of attempts) {

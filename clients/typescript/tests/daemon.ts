@@ -4,7 +4,16 @@
 
 import { spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, openSync, closeSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import {
+  chmodSync,
+  chownSync,
+  closeSync,
+  mkdtempSync,
+  openSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import { connect as connectSocket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -13,6 +22,7 @@ import { connect, SandboxState, type Client, type ConnectOptions } from "../src/
 import { ROOT } from "./conformance.js";
 
 const LIMIT_MS = 90_000;
+const ORDINARY_USER = 55_400 + (process.pid % 1000); // nobody's, and not that of a test that runs at the same time
 
 /** Where what was built is. */
 export const BUILD = process.env["HUTCH_BUILD"] ?? join(ROOT, "build/gcc");
@@ -22,6 +32,7 @@ export class Daemon implements AsyncDisposable {
   readonly socket = join(this.folder, "hutchd.sock");
   readonly address = `unix:${this.socket}`;
   private process: ChildProcess | undefined;
+  private user: { uid: number; gid: number } | undefined; // undefined: root
   private readonly clients: Client[] = [];
 
   static async start(config: object = {}): Promise<Daemon> {
@@ -32,11 +43,24 @@ export class Daemon implements AsyncDisposable {
     return daemon;
   }
 
+  /** The daemon of an ordinary user, who has no cgroup: it enforces no limit of memory and CPU. */
+  static async startOrdinary(): Promise<Daemon> {
+    const daemon = new Daemon();
+
+    daemon.user = { uid: ORDINARY_USER, gid: ORDINARY_USER };
+    writeFileSync(join(daemon.folder, "config.yaml"), "{}");
+    chmodSync(daemon.folder, 0o755);
+    chownSync(daemon.folder, ORDINARY_USER, ORDINARY_USER);
+    await daemon.begin();
+    return daemon;
+  }
+
   async begin(): Promise<void> {
     const log = openSync(this.logFile, "a");
     const paths = ["--socket", this.socket, "--state", join(this.folder, "state"), "--config"];
     this.process = spawn(join(BUILD, "hutchd"), [...paths, join(this.folder, "config.yaml")], {
       stdio: ["ignore", log, log],
+      ...this.user,
     });
     closeSync(log);
     const end = Date.now() + LIMIT_MS;

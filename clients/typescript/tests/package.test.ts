@@ -18,9 +18,15 @@ const LIMIT_MS = 360_000;
 let folder: string;
 let client: string;
 let daemon: Daemon;
+let ordinary: Daemon;
 
 /** Runs a program to its end, and returns what it printed. */
 function run(cwd: string, program: string, ...args: string[]): string {
+  return runWith(daemon, cwd, program, ...args);
+}
+
+/** The same with a daemon. */
+function runWith(daemon: Daemon, cwd: string, program: string, ...args: string[]): string {
   const env = { ...process.env, HUTCH_ADDRESS: daemon.address, PATH: `${BUILD}:${process.env["PATH"]}` };
   const { status, stdout, stderr } = spawnSync(program, args, { cwd, env, encoding: "utf8", timeout: LIMIT_MS });
 
@@ -59,6 +65,7 @@ before(async () => {
   folder = mkdtempSync(join(tmpdir(), "hutch-ts-"));
   client = join(folder, "client");
   daemon = await Daemon.start();
+  ordinary = await Daemon.startOrdinary();
   const left = (path: string) => !["node_modules", "dist", "out"].includes(basename(path));
   cpSync(SOURCES, client, { recursive: true, filter: left });
   modules = project("modules", "module");
@@ -69,34 +76,38 @@ before(async () => {
 });
 after(async () => {
   await daemon[Symbol.asyncDispose]();
+  await ordinary[Symbol.asyncDispose]();
   rmSync(folder, { recursive: true, force: true });
 });
 
-void test("the code of README.md is right, and runs", () => {
-  const printed = BLOCKS.map((_, i) => run(modules, "node", `readme-${i}.js`));
+// They are for everybody who has a daemon.
+for (const [whose, find] of Object.entries({ "root's": () => daemon, "an ordinary user's": () => ordinary })) {
+  void test(`the code of README.md is right, and runs with ${whose} daemon`, () => {
+    const printed = BLOCKS.map((_, i) => runWith(find(), modules, "node", `readme-${i}.js`));
 
-  assert.equal(printed.length, 4);
-  assert.match(printed[0] ?? "", /^42\n\nhello\n 3 false\n$/);
-  assert.match(printed[1] ?? "", /^apple\npear\n0\nstarted\ndone\n 0\n$/);
-  assert.match(printed[2] ?? "", /^5000000n 10\n[^]*NOT_FOUND FILE_NOT_FOUND\n$/);
-  assert.match(printed[3] ?? "", /1n SANDBOX_CREATED\n[^]*SANDBOX_STATE_CHANGED\n$/);
-});
-
-void test("the examples are right, and run", () => {
-  assert.deepEqual([...EXAMPLES].sort(), ["agent", "hello", "sync-folder", "terminal"]);
-  assert.equal(run(modules, "node", "hello.js"), "hello from a sandbox\n");
-  assert.equal(run(modules, "node", "agent.js"), "it failed: KeyError: 'total'\nit says 42\n");
-  assert.match(run(modules, "node", "sync-folder.js"), /entries went in\na.txt c.txt\n$/);
-  const shell = spawnSync("node", ["terminal.js"], {
-    cwd: modules,
-    env: { ...process.env, HUTCH_ADDRESS: daemon.address },
-    input: "echo in $((6 * 7))\nexit 5\n",
-    encoding: "utf8",
-    timeout: LIMIT_MS,
+    assert.equal(printed.length, 4);
+    assert.match(printed[0] ?? "", /^42\n\nhello\n 3 false\n$/);
+    assert.match(printed[1] ?? "", /^apple\npear\n0\nstarted\ndone\n 0\n$/);
+    assert.match(printed[2] ?? "", /^5000000n 10\n[^]*NOT_FOUND FILE_NOT_FOUND\n$/);
+    assert.match(printed[3] ?? "", /1n SANDBOX_CREATED\n[^]*SANDBOX_STATE_CHANGED\n$/);
   });
-  assert.equal(shell.status, 5, shell.stderr);
-  assert.match(shell.stdout, /in 42/);
-});
+
+  void test(`the examples are right, and run with ${whose} daemon`, () => {
+    assert.deepEqual([...EXAMPLES].sort(), ["agent", "hello", "sync-folder", "terminal"]);
+    assert.equal(runWith(find(), modules, "node", "hello.js"), "hello from a sandbox\n");
+    assert.equal(runWith(find(), modules, "node", "agent.js"), "it failed: KeyError: 'total'\nit says 42\n");
+    assert.match(runWith(find(), modules, "node", "sync-folder.js"), /entries went in\na.txt c.txt\n$/);
+    const shell = spawnSync("node", ["terminal.js"], {
+      cwd: modules,
+      env: { ...process.env, HUTCH_ADDRESS: find().address },
+      input: "echo in $((6 * 7))\nexit 5\n",
+      encoding: "utf8",
+      timeout: LIMIT_MS,
+    });
+    assert.equal(shell.status, 5, shell.stderr);
+    assert.match(shell.stdout, /in 42/);
+  });
+}
 
 void test("programs in CommonJS have it, too, with its types", () => {
   const path = project("common", "commonjs");
