@@ -9,7 +9,10 @@ import (
 	"crypto/sha256"
 	"errors"
 	"io"
+	"os"
+	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -17,6 +20,32 @@ import (
 
 	"github.com/hutch-sandbox/hutch/clients/go/hutchv1"
 )
+
+// TestTheExamplesNeedNoCgroups runs them with the daemon of an ordinary user, who has no cgroup: it enforces no limit
+// of memory and CPU.
+func TestTheExamplesNeedNoCgroups(t *testing.T) {
+	if noDaemon != "" {
+		t.Skip(noDaemon)
+	}
+	t.Setenv("HUTCH_ADDRESS", "")   // so that it is put back
+	uid := 56400 + os.Getpid()%1000 // nobody's, and not that of a test that runs at the same time
+	folder, err := os.MkdirTemp("", "hutch-test-")
+	check(t, err)
+	defer os.RemoveAll(folder)
+	check(t, os.Chmod(folder, 0o755))
+	check(t, os.Chown(folder, uid, uid))
+	stop, err := startTestDaemon(folder, &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)})
+	check(t, err)
+	defer func() { check(t, stop()) }()
+
+	_, err = connectTo(t).Create(testContext(t), WithLimits(&hutchv1.ResourceLimits{CpuMillis: proto.Uint32(1000)}))
+	expectReason(t, err, "LIMIT_NOT_ENFORCEABLE")
+	examples := exec.CommandContext(testContext(t), os.Args[0], "-test.run=^Example", "-test.v")
+	said, err := examples.CombinedOutput()
+	if err != nil || !strings.Contains(string(said), "PASS: ExampleClient_Create") {
+		t.Errorf("%v\n%s", err, said)
+	}
+}
 
 func TestASandboxLives(t *testing.T) {
 	proves(t, "LIFE-013")

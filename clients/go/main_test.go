@@ -42,7 +42,7 @@ func runWithDaemon() int {
 		panic(err)
 	}
 	defer os.RemoveAll(folder)
-	stop, err := startTestDaemon(folder)
+	stop, err := startTestDaemon(folder, nil)
 	if err != nil {
 		panic(err)
 	}
@@ -57,7 +57,8 @@ func runWithDaemon() int {
 	return tests.ProcessState.ExitCode()
 }
 
-func startTestDaemon(folder string) (stop func() error, err error) {
+// startTestDaemon starts a daemon in a folder that is there, as a user; nil: as who runs this. HUTCH_ADDRESS names it.
+func startTestDaemon(folder string, user *syscall.Credential) (stop func() error, err error) {
 	build := os.Getenv("HUTCH_BUILD")
 	if build == "" {
 		build = "../../build/gcc"
@@ -68,13 +69,14 @@ func startTestDaemon(folder string) (stop func() error, err error) {
 	}
 	socket := filepath.Join(folder, "hutchd.sock")
 	config := filepath.Join(folder, "config.yaml")
-	if err := os.WriteFile(config, []byte("{}\n"), 0o600); err != nil {
+	if err := os.WriteFile(config, []byte("{}\n"), 0o644); err != nil {
 		return nil, err
 	}
 	state := filepath.Join(folder, "state")
 	daemon := exec.Command(filepath.Join(build, "hutchd"), "--socket", socket, "--state", state, "--config", config)
 	daemon.Stdout, daemon.Stderr = log, log
 	daemon.Env = []string{"PATH=" + os.Getenv("PATH")}
+	daemon.SysProcAttr = &syscall.SysProcAttr{Credential: user}
 	if err := daemon.Start(); err != nil {
 		return nil, err
 	}
