@@ -23,6 +23,7 @@ from hutch.v1 import (
     system_pb2,
 )
 from hutchd import BUILD, LIMIT, ROOT, is_alive, sandbox_state, state_name, wait_until
+from user_daemon import UserDaemon as OrdinaryDaemon
 
 HEADER = ROOT / "include/hutch/hutch.h"
 EXAMPLES = ROOT / "examples/c"
@@ -192,6 +193,17 @@ def test_example_hello(examples, daemon):
 def test_example_files(examples, daemon):
     for text in ("", "some text\n", "0123456789abcde\n" * 200_000):
         assert examples(daemon, "files", stdin=text) == text
+
+
+def test_examples_need_no_cgroups(examples):
+    """The library asks for no limits by itself: a daemon that enforces none serves its examples."""
+    daemon = OrdinaryDaemon()
+    try:
+        daemon.begin()
+        assert examples(daemon, "hello") == "hello from the hutch\n"
+        assert examples(daemon, "files", stdin="some text\n") == "some text\n"
+    finally:
+        daemon.wipe()
 
 
 def test_example_stream(examples, daemon, sandbox):
