@@ -26,8 +26,7 @@ static char *copy(const char *path, HutchError *err) {
         return made ? made : no_memory(err);
 }
 
-/* @folder and what stands below it, where @folder is the variable's value or, without one, below the home. @instead is
- * what else can be set. */
+/* @name below the variable's value or, without one, below the home. @instead is what else can be set. */
 static char *below(const char *variable, const char *home_folder, const char *name, const char *instead,
                    HutchError *err) {
         const char *folder = getenv(variable), *home = getenv("HOME");
@@ -36,12 +35,12 @@ static char *below(const char *variable, const char *home_folder, const char *na
 
         if (folder && folder[0] == '/') {
                 len = asprintf(&path, "%s/%s", folder, name);
-        } else if (home_folder && home && home[0] == '/') {
+        } else if (home && home[0] == '/') {
                 len = asprintf(&path, "%s/%s/%s", home, home_folder, name);
         } else {
-                (void) error_set(err, -ENOENT, "FIELD_REQUIRED", "%s%s is not set to an absolute path: set it%s%s",
-                                 variable, home_folder ? " or HOME" : "", instead ? ", or " : "",
-                                 instead ? instead : "");
+                (void) error_set(err, -ENOENT, "FIELD_REQUIRED",
+                                 "%s or HOME is not set to an absolute path: set it%s%s", variable,
+                                 instead ? ", or " : "", instead ? instead : "");
                 return NULL;
         }
 
@@ -72,6 +71,64 @@ static const char *first_given(const char *flag, const char *variable, const cha
         return value && value[0] != '\0' ? value : configured;
 }
 
+/* ---- Where the socket of a user other than root is ---- */
+
+static char *path_in(const char *folder, const char *name, HutchError *err) {
+        char *path = NULL;
+
+        return asprintf(&path, "%s/%s", folder, name) < 0 ? no_memory(err) : path;
+}
+
+/* The folder that XDG_RUNTIME_DIR names. NULL: none, or one of somebody else's, as su and sudo leave it. */
+static const char *named_runtime_folder(void) {
+        const char *folder = getenv("XDG_RUNTIME_DIR");
+        struct stat info;
+
+        if (!folder || folder[0] != '/')
+                return NULL;
+        return stat(folder, &info) == 0 && info.st_uid != geteuid() ? NULL : folder;
+}
+
+/* Whether @folder is one, of this user's, in which nobody else can put anything. */
+static bool is_own_folder(const char *folder) {
+        struct stat info;
+
+        return lstat(folder, &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == geteuid() &&
+               (info.st_mode & 022) == 0;
+}
+
+/* Makes @folder, below one that everybody may write to. What is there already may have been put there by anybody. It is
+ * made by those who look for a daemon, too: while it is missing, somebody else could make it between their look and
+ * their connecting. Once it is the user's, the sticky bit of the folder above keeps it. */
+static int make_shared_folder(const char *folder, HutchError *err) {
+        static const char mend[] = "set XDG_RUNTIME_DIR to a folder of your own, or HUTCH_SOCKET to a path";
+        struct stat info;
+
+        if ((mkdir(folder, 0700) < 0 && errno != EEXIST) || lstat(folder, &info) < 0)
+                return error_set(err, -errno, "FILE_PERMISSION", "cannot make the folder %s: %s; %s", folder,
+                                 strerror(errno), mend);
+        if (!S_ISDIR(info.st_mode) || info.st_uid != geteuid() || (info.st_mode & 077))
+                return error_set(err, -EPERM, "FILE_PERMISSION",
+                                 "%s is no folder of this user's alone (owner %u, mode %04o): have it removed, or %s",
+                                 folder, info.st_uid, info.st_mode & 07777, mend);
+        return 0;
+}
+
+char *path_of_user_socket(const char *sessions, const char *shared, HutchError *err) {
+        const char *named = named_runtime_folder();
+        _cleanup_free_ char *session = NULL, *own = NULL;
+
+        if (named)
+                return path_in(named, "hutch/hutchd.sock", err);
+
+        if (asprintf(&session, "%s/%u", sessions, geteuid()) < 0 ||
+            asprintf(&own, "%s/hutch-%u", shared, geteuid()) < 0)
+                return no_memory(err);
+        if (is_own_folder(session))
+                return path_in(session, "hutch/hutchd.sock", err);
+        return make_shared_folder(own, err) < 0 ? NULL : path_in(own, "hutchd.sock", err);
+}
+
 char *path_of_socket(const char *flag, const char *configured, HutchError *err) {
         const char *given = first_given(flag, "HUTCH_SOCKET", configured);
 
@@ -79,7 +136,7 @@ char *path_of_socket(const char *flag, const char *configured, HutchError *err) 
                 return absolute(given, err);
         if (geteuid() == 0)
                 return copy("/run/hutch/hutchd.sock", err);
-        return below("XDG_RUNTIME_DIR", NULL, "hutch/hutchd.sock", "HUTCH_SOCKET", err);
+        return path_of_user_socket("/run/user", "/tmp", err);
 }
 
 char *path_of_state(const char *flag, const char *configured, HutchError *err) {

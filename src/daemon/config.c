@@ -53,7 +53,8 @@ typedef struct ConfigKey {
 static const ConfigKey keys[] = {
         { "socket", CONFIG_TEXT, KEY(socket), NULL, .fixed = true,
           .about = "Where to listen. The flag --socket and the variable HUTCH_SOCKET come before it.\n"
-                   "Default: /run/hutch/hutchd.sock for root, $XDG_RUNTIME_DIR/hutch/hutchd.sock for others." },
+                   "Default: /run/hutch/hutchd.sock for root, $XDG_RUNTIME_DIR/hutch/hutchd.sock for others,\n"
+                   "without that variable in /run/user/UID/hutch or, where the user has none, /tmp/hutch-UID." },
         { "socket_group", CONFIG_TEXT, KEY(socket_group), NULL, .fixed = true,
           .about = "A group whose members may call, beside the daemon's own user and root.\n"
                    "Default: none, and the socket is for its owner only." },

@@ -14,6 +14,7 @@ import pytest
 from commandline import BUILD, Hutch
 from host import PATIENCE
 from hutchd import Daemon, all_processes, parent_of, wait_until
+from user_daemon import UID
 
 
 def daemons_of(folder: Path) -> list[int]:
@@ -181,13 +182,19 @@ def test_doctor_misses_the_programs(tmp_path):
 
 
 def test_doctor_of_a_user_without_folders():
-    """A login without XDG_RUNTIME_DIR has no place for its daemon's socket."""
+    """Who has no home, and for whom somebody else has made the folder of the socket."""
     hutch = Hutch()
     hutch.env.pop("HOME", None)
-    with tempfile.TemporaryDirectory(prefix="hutch-test-", dir="/tmp") as folder:
-        os.chmod(folder, 0o755)
-        hutch.program = Path(shutil.copy(BUILD / "hutch", folder))
-        ended = hutch("doctor", "-o", "json", user=65534, group=65534, extra_groups=[])
+    taken = Path(f"/tmp/hutch-{UID}")
+    taken.mkdir(mode=0o755)
+    try:
+        with tempfile.TemporaryDirectory(prefix="hutch-test-", dir="/tmp") as folder:
+            os.chmod(folder, 0o755)
+            hutch.program = Path(shutil.copy(BUILD / "hutch", folder))
+            ended = hutch("doctor", "-o", "json", user=UID, group=UID, extra_groups=[])
+    finally:
+        taken.rmdir()
     findings = {finding["check"]: finding for finding in json.loads(ended.out)}
     assert ended.code == 1
+    assert str(taken) in findings["socket"]["found"]
     assert "HUTCH_SOCKET" in findings["socket"]["mend"] and "HUTCH_STATE" in findings["state folder"]["mend"]

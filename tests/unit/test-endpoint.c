@@ -48,7 +48,7 @@ static int set_up(void **state) {
         for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
                 (void) unsetenv(names[i]);
         (void) setenv("XDG_CONFIG_HOME", folder, 1);
-        (void) setenv("XDG_RUNTIME_DIR", "/run/user", 1);
+        (void) setenv("XDG_RUNTIME_DIR", "/nonexistent", 1);
         write_contexts(CONTEXTS, 0600);
         return 0;
 }
@@ -78,7 +78,7 @@ static void expect(HutchClientOptions options, const char *address, const char *
 }
 
 static void the_first_that_is_there_is_meant(void **state) {
-        const char *standard = geteuid() == 0 ? "unix:/run/hutch/hutchd.sock" : "unix:/run/user/hutch/hutchd.sock";
+        const char *standard = geteuid() == 0 ? "unix:/run/hutch/hutchd.sock" : "unix:/nonexistent/hutch/hutchd.sock";
 
         (void) state;
         assert_int_equal(unlink(path), 0);
@@ -102,6 +102,25 @@ static void the_first_that_is_there_is_meant(void **state) {
         (void) setenv("HUTCH_CONTEXT", "", 1);
         expect((HutchClientOptions){}, "prod.test:1", "of-prod");
         rule_holds(__func__, "CONN-001");
+}
+
+/* Who makes a user's folder in /tmp before him would get what is meant for the daemon. */
+static void a_daemon_in_a_folder_of_somebody_elses_is_not_connected_to(void **state) {
+        uid_t user = 57400 + (uid_t) getpid() % 1000; /* nobody's, and not that of a test that runs at the same time */
+        char own[32];
+
+        (void) state;
+        if (geteuid() != 0)
+                skip();
+        snprintf(own, sizeof(own), "/tmp/hutch-%u", user);
+        (void) setenv("XDG_CONFIG_HOME", "/nonexistent", 1);
+        (void) unsetenv("XDG_RUNTIME_DIR");
+        assert_int_equal(mkdir(own, 0700), 0);
+        assert_int_equal(seteuid(user), 0);
+        assert_string_equal(reason_of((HutchClientOptions){}), "FILE_PERMISSION");
+        assert_int_equal(seteuid(0), 0);
+        assert_int_equal(rmdir(own), 0);
+        rule_holds(__func__, "CONN-010");
 }
 
 static void the_environment_is_for_addresses(void **state) {
@@ -293,6 +312,7 @@ static void the_user_agent_is_the_librarys_or_the_callers(void **state) {
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup(the_first_that_is_there_is_meant, set_up),
+                cmocka_unit_test_setup(a_daemon_in_a_folder_of_somebody_elses_is_not_connected_to, set_up),
                 cmocka_unit_test_setup(the_environment_is_for_addresses, set_up),
                 cmocka_unit_test_setup(a_context_has_all_that_is_needed, set_up),
                 cmocka_unit_test_setup(a_contexts_file_that_is_not_right_is_refused, set_up),
