@@ -55,9 +55,70 @@ def test_the_daemon_is_looked_up_in_order(contexts, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert find().target == f"unix:{ROOT_SOCKET}"
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert find({"XDG_RUNTIME_DIR": "/run/user/1000"}).target == "unix:/run/user/1000/hutch/hutchd.sock"
-    refused("FIELD_REQUIRED")
+    assert find({"XDG_RUNTIME_DIR": "/nonexistent"}).target == "unix:/nonexistent/hutch/hutchd.sock"
     refused("FIELD_CONFLICT", address="unix:/a", context="prod")
+
+
+USER = 12345
+
+
+@pytest.fixture(name="places")
+def make_places(tmp_path, monkeypatch):
+    """Folders in the place of /run/user and /tmp, for a user who is not root."""
+    monkeypatch.setattr("hutch._connection._SESSIONS", str(tmp_path / "sessions"))
+    monkeypatch.setattr("hutch._connection._SHARED", str(tmp_path / "shared"))
+    monkeypatch.setattr(os, "geteuid", lambda: USER)
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    made = os.mkdir
+    monkeypatch.setattr(os, "mkdir", lambda path, mode: (made(path, mode), os.chown(path, USER, USER)))
+    for name in ("sessions", "shared", "named"):
+        made(tmp_path / name)
+    return tmp_path
+
+
+@pytest.mark.rules("CONN-001")
+def test_a_user_without_a_runtime_folder_has_a_socket(places):
+    own, named = places / f"shared/hutch-{USER}", places / "named"
+    for value in ("", "relative", str(named)):  # that one is root's, as after su
+        assert find({"XDG_RUNTIME_DIR": value}).target == f"unix:{own}/hutchd.sock"
+    assert find().target == f"unix:{own}/hutchd.sock"
+    assert own.stat().st_mode & 0o7777 == 0o700
+    os.chown(named, USER, USER)
+    assert find({"XDG_RUNTIME_DIR": str(named)}).target == f"unix:{named}/hutch/hutchd.sock"
+
+    session = places / f"sessions/{USER}"
+    os.mkdir(session, 0o700)
+    assert find().target == f"unix:{session}/hutch/hutchd.sock"
+    os.chmod(session, 0o722)
+    assert find().target == f"unix:{own}/hutchd.sock"
+    os.chmod(session, 0o700)
+    os.chown(session, 0, 0)
+    assert find().target == f"unix:{own}/hutchd.sock"
+
+
+@pytest.mark.rules("CONN-010")
+def test_a_daemon_in_a_folder_of_somebody_elses_is_not_connected_to(places):
+    own = places / f"shared/hutch-{USER}"
+    os.mkdir(own, 0o700)
+    for mode in (0o710, 0o701, 0o720, 0o702):
+        own.chmod(mode)
+        assert f"mode {mode:04o}" in refused("FILE_PERMISSION")
+    own.chmod(0o700)
+    os.chown(own, 0, 0)
+    words = refused("FILE_PERMISSION")
+    assert "owner 0" in words and "XDG_RUNTIME_DIR" in words
+    with pytest.raises(HutchError) as told, Client(start_daemon=False) as client:
+        client.list()
+    assert told.value.code == "PERMISSION_DENIED"
+
+    own.rmdir()
+    own.symlink_to(places / "named")
+    refused("FILE_PERMISSION")
+    own.unlink()
+    own.touch(0o600)
+    refused("FILE_PERMISSION")
+    (places / "shared").rename(places / "gone")
+    assert "cannot make" in refused("FILE_PERMISSION")
 
 
 @pytest.mark.rules("CONN-002")

@@ -24,6 +24,7 @@ from hutch.errors import FailedPrecondition, HutchError, InvalidArgument, NotFou
 MESSAGE_BYTES_MAX = 4 << 20  # that the daemon takes
 ANSWER_BYTES_MAX = 17 << 20  # that it sends
 _TCP = re.compile(r"(?:dns:(?:///)?)?(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
+_SESSIONS, _SHARED = "/run/user", "/tmp"  # where users may have folders for sockets
 _CONTEXT_KEYS = {"address", "ca_file", "certificate_file", "key_file", "server_name", "token"}
 
 Token = str | Callable[[], str | Awaitable[str]]
@@ -174,13 +175,48 @@ def _with_environment(options: Options, environ: Mapping[str, str]) -> Options:
     return replace(options, **_missing(options, values))
 
 
+# ---- The socket of this user ----
+
+
 def _default_socket(environ: Mapping[str, str]) -> str:
     if os.geteuid() == 0:
         return "/run/hutch/hutchd.sock"
-    folder = environ.get("XDG_RUNTIME_DIR", "")
-    if not folder.startswith("/"):
-        raise refusal("FIELD_REQUIRED", "XDG_RUNTIME_DIR is not set: name the daemon's address")
-    return f"{folder}/hutch/hutchd.sock"
+    folder = _runtime_folder(environ)
+    return f"{folder}/hutch/hutchd.sock" if folder else f"{_make_shared_folder()}/hutchd.sock"
+
+
+def _runtime_folder(environ: Mapping[str, str]) -> str:
+    """The one that XDG_RUNTIME_DIR names, unless it is somebody else's, as su leaves it; else that of a session; else
+    there is none."""
+    named, session = environ.get("XDG_RUNTIME_DIR", ""), f"{_SESSIONS}/{os.geteuid()}"
+    with contextlib.suppress(OSError):
+        if os.stat(named).st_uid != os.geteuid():
+            named = ""
+    if named.startswith("/"):
+        return named
+    with contextlib.suppress(OSError):
+        info = os.lstat(session)
+        if stat.S_ISDIR(info.st_mode) and info.st_uid == os.geteuid() and not info.st_mode & 0o022:
+            return session
+    return ""
+
+
+def _make_shared_folder() -> str:
+    """Where everybody may make folders, what is there may be anybody's: who listens in it would get what is meant for
+    the daemon. It is made here, too, so that nobody else makes it before this client connects."""
+    folder = f"{_SHARED}/hutch-{os.geteuid()}"
+    mend = "set XDG_RUNTIME_DIR to a folder of your own, or HUTCH_SOCKET to a path"
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder, 0o700)
+        info = os.lstat(folder)
+    except OSError as error:
+        raise refusal("FILE_PERMISSION", f"cannot make the folder {folder}: {error.strerror}; {mend}") from None
+    if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.geteuid() or info.st_mode & 0o077:
+        facts = f"owner {info.st_uid}, mode {stat.S_IMODE(info.st_mode):04o}"
+        words = f"{folder} is no folder of this user's alone ({facts}): have it removed, or {mend}"
+        raise refusal("FILE_PERMISSION", words)
+    return folder
 
 
 # ---- Contexts ----
