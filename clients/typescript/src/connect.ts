@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 import { execFile } from "node:child_process";
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync, lstatSync, mkdirSync, readFileSync, statSync, type Stats } from "node:fs";
 import { connect as connectSocket } from "node:net";
 import { resolve } from "node:path";
 import { credentials, type ChannelCredentials } from "@grpc/grpc-js";
@@ -101,16 +101,61 @@ function findAddress(options: ConnectOptions, environment: NodeJS.ProcessEnv): F
   return { address: `unix:${defaultSocket(environment)}`, explicit: false };
 }
 
-function defaultSocket(environment: NodeJS.ProcessEnv): string {
-  const folder = environment["XDG_RUNTIME_DIR"];
+/** Where users may have folders for sockets. */
+export const PLACES = { sessions: "/run/user", shared: "/tmp" };
 
-  if (process.geteuid?.() === 0) {
+function defaultSocket(environment: NodeJS.ProcessEnv): string {
+  const user = process.geteuid?.() ?? 0;
+
+  if (user === 0) {
     return "/run/hutch/hutchd.sock";
   }
-  if (!folder?.startsWith("/")) {
-    throw failure("FIELD_REQUIRED", "XDG_RUNTIME_DIR is not set: name the daemon's address");
+  const folder = runtimeFolder(environment, user);
+  return folder === undefined ? `${makeSharedFolder(user)}/hutchd.sock` : `${folder}/hutch/hutchd.sock`;
+}
+
+/** The one that XDG_RUNTIME_DIR names, unless it is somebody else's, as su leaves it; else that of a session. */
+function runtimeFolder(environment: NodeJS.ProcessEnv, user: number): string | undefined {
+  const named = environment["XDG_RUNTIME_DIR"];
+  const session = `${PLACES.sessions}/${user}`;
+
+  if (named?.startsWith("/") && (look(statSync, named)?.uid ?? user) === user) {
+    return named;
   }
-  return `${folder}/hutch/hutchd.sock`;
+  const info = look(lstatSync, session);
+  return info?.isDirectory() && info.uid === user && (info.mode & 0o022) === 0 ? session : undefined;
+}
+
+function look(stat: (path: string) => Stats, path: string): Stats | undefined {
+  try {
+    return stat(path);
+  } catch {
+    return undefined;
+  }
+}
+
+/**
+ * Where everybody may make folders, what is there may be anybody's: who listens in it would get what is meant for the
+ * daemon. It is made here, too, so that nobody else makes it before this client connects.
+ */
+function makeSharedFolder(user: number): string {
+  const folder = `${PLACES.shared}/hutch-${user}`;
+  const mend = "set XDG_RUNTIME_DIR to a folder of your own, or HUTCH_SOCKET to a path";
+
+  try {
+    mkdirSync(folder, { mode: 0o700 });
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== "EEXIST") {
+      throw failure("FILE_PERMISSION", `cannot make the folder ${folder}: ${(error as Error).message}; ${mend}`);
+    }
+  }
+  const info = lstatSync(folder);
+  if (!info.isDirectory() || info.uid !== user || (info.mode & 0o077) !== 0) {
+    const facts = `owner ${info.uid}, mode ${(info.mode & 0o7777).toString(8).padStart(4, "0")}`;
+    const words = `${folder} is no folder of this user's alone (${facts}): have it removed, or ${mend}`;
+    throw failure("FILE_PERMISSION", words);
+  }
+  return folder;
 }
 
 /** The address as gRPC takes it. */

@@ -5,13 +5,22 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
-import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import {
+  chmodSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import test, { after, before } from "node:test";
 import type { Metadata, ServerUnaryCall } from "@grpc/grpc-js";
 import { Channel } from "../src/channel.js";
-import { findDaemon } from "../src/connect.js";
+import { findDaemon, PLACES } from "../src/connect.js";
 import { Client, connect, HutchError, v1, VERSION, type ConnectOptions } from "../src/index.js";
 import { message } from "../src/messages.js";
 import { checks } from "./conformance.js";
@@ -66,12 +75,75 @@ checks(["CONN-001"], "the daemon is the first that is named", async () => {
   // As somebody else than root.
   process.seteuid!(65534);
   try {
-    assert.equal(await addressOf({ XDG_RUNTIME_DIR: "/run/user/7" }), "unix:/run/user/7/hutch/hutchd.sock");
-    await assert.rejects(addressOf({}), /XDG_RUNTIME_DIR/);
+    assert.equal(await addressOf({ XDG_RUNTIME_DIR: "/nonexistent" }), "unix:/nonexistent/hutch/hutchd.sock");
   } finally {
     process.seteuid!(0);
   }
 });
+
+const USER = 12345;
+
+/** Calls @body as a user who is not root, with folders in the place of /run/user and /tmp. */
+async function asUser(body: (places: string) => Promise<void>): Promise<void> {
+  const places = mkdtempSync(join(tmpdir(), "hutch-ts-"));
+  const before = { ...PLACES };
+
+  Object.assign(PLACES, { sessions: join(places, "sessions"), shared: join(places, "shared") });
+  ["sessions", "shared", "named"].forEach((name) => mkdirSync(join(places, name)));
+  chmodSync(places, 0o755);
+  chmodSync(PLACES.sessions, 0o1777);
+  chmodSync(PLACES.shared, 0o1777);
+  process.seteuid!(USER);
+  try {
+    await body(places);
+  } finally {
+    process.seteuid!(0);
+    Object.assign(PLACES, before);
+    rmSync(places, { recursive: true, force: true });
+  }
+}
+
+checks(["CONN-001"], "a user without a runtime folder has a socket", () =>
+  asUser(async (places) => {
+    const own = `${PLACES.shared}/hutch-${USER}`;
+    const session = `${PLACES.sessions}/${USER}`;
+    const named = join(places, "named"); // root's, as after su
+    for (const environment of [{}, ...["", "relative", named].map((value) => ({ XDG_RUNTIME_DIR: value }))]) {
+      assert.equal(await addressOf(environment), `unix:${own}/hutchd.sock`);
+    }
+    assert.equal(statSync(own).mode & 0o7777, 0o700);
+    assert.equal(await addressOf({ XDG_RUNTIME_DIR: own }), `unix:${own}/hutch/hutchd.sock`);
+    mkdirSync(session, { mode: 0o700 });
+    assert.equal(await addressOf({}), `unix:${session}/hutch/hutchd.sock`);
+    chmodSync(session, 0o722);
+    assert.equal(await addressOf({}), `unix:${own}/hutchd.sock`);
+  }),
+);
+
+checks(["CONN-010"], "a daemon in a folder of somebody else's is not connected to", () =>
+  asUser(async () => {
+    const own = `${PLACES.shared}/hutch-${USER}`;
+    const refused = { reason: "FILE_PERMISSION", code: "PERMISSION_DENIED" };
+    mkdirSync(own, { mode: 0o700 });
+    for (const mode of [0o710, 0o701, 0o720, 0o702]) {
+      chmodSync(own, mode);
+      await assert.rejects(addressOf({}), refused);
+    }
+    rmSync(own, { recursive: true });
+    symlinkSync(PLACES.sessions, own);
+    await assert.rejects(addressOf({}), refused);
+    rmSync(own);
+    writeFileSync(own, "", { mode: 0o600 });
+    await assert.rejects(addressOf({}), refused);
+    rmSync(own);
+    process.seteuid!(0);
+    mkdirSync(own, { mode: 0o700 });
+    process.seteuid!(USER);
+    await assert.rejects(addressOf({}), /owner 0, mode 0700.*set XDG_RUNTIME_DIR/);
+    PLACES.shared = "/nonexistent";
+    await assert.rejects(addressOf({}), refused);
+  }),
+);
 
 checks(["CONN-002"], "addresses have the forms that all clients know", async () => {
   const forms = {
