@@ -133,11 +133,55 @@ func defaultSocket() (endpoint, error) {
 	if os.Geteuid() == 0 {
 		return endpoint{"unix", "/run/hutch/hutchd.sock"}, nil
 	}
-	folder := os.Getenv("XDG_RUNTIME_DIR")
-	if !strings.HasPrefix(folder, "/") {
-		return endpoint{}, newError("FIELD_REQUIRED", "XDG_RUNTIME_DIR is not set: name the daemon by its address")
+	if folder := runtimeFolder(); folder != "" {
+		return endpoint{"unix", folder + "/hutch/hutchd.sock"}, nil
 	}
-	return endpoint{"unix", folder + "/hutch/hutchd.sock"}, nil
+	folder, err := makeSharedFolder()
+	return endpoint{"unix", folder + "/hutchd.sock"}, err
+}
+
+// Where users may have folders for sockets.
+var sessionsFolder, sharedFolder = "/run/user", "/tmp"
+
+// runtimeFolder is the one that XDG_RUNTIME_DIR names, unless it is somebody else's, as su leaves it; else that of a
+// session; else there is none.
+func runtimeFolder() string {
+	if named := os.Getenv("XDG_RUNTIME_DIR"); strings.HasPrefix(named, "/") {
+		if info, err := os.Stat(named); err != nil || isOwn(info) {
+			return named
+		}
+	}
+	session := fmt.Sprintf("%s/%d", sessionsFolder, os.Geteuid())
+	if info, err := os.Lstat(session); err == nil && info.IsDir() && isOwn(info) && info.Mode()&0o022 == 0 {
+		return session
+	}
+	return ""
+}
+
+// makeSharedFolder is CONN-010. Where everybody may make folders, what is there may be anybody's: who listens in it
+// would get what is meant for the daemon. It is made here, too, so that nobody else makes it before this client
+// connects.
+func makeSharedFolder() (string, error) {
+	const mend = "set XDG_RUNTIME_DIR to a folder of your own, or HUTCH_SOCKET to a path"
+	folder := fmt.Sprintf("%s/hutch-%d", sharedFolder, os.Geteuid())
+	err := os.Mkdir(folder, 0o700)
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", newError("FILE_PERMISSION", "cannot make the folder: %v; %s", err, mend)
+	}
+	info, err := os.Lstat(folder)
+	if err != nil {
+		return "", newError("FILE_PERMISSION", "%v; %s", err, mend)
+	}
+	if !info.IsDir() || !isOwn(info) || info.Mode()&0o077 != 0 {
+		return "", newError("FILE_PERMISSION",
+			"%s is no folder of this user's alone (owner %d, mode %04o): have it removed, or %s",
+			folder, info.Sys().(*syscall.Stat_t).Uid, info.Mode().Perm(), mend)
+	}
+	return folder, nil
+}
+
+func isOwn(info fs.FileInfo) bool {
+	return int(info.Sys().(*syscall.Stat_t).Uid) == os.Geteuid()
 }
 
 // namedContext is an entry of the contexts file.

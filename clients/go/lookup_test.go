@@ -4,9 +4,11 @@ package hutch
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -61,9 +63,8 @@ func TestTheDaemonIsTheFirstThatIsNamed(t *testing.T) {
 	if os.Geteuid() == 0 {
 		expect(find(), "unix:/run/hutch/hutchd.sock")
 	} else {
-		expect(find(), "FIELD_REQUIRED")
-		t.Setenv("XDG_RUNTIME_DIR", "/run/user/7")
-		expect(find(), "unix:/run/user/7/hutch/hutchd.sock")
+		t.Setenv("XDG_RUNTIME_DIR", "/nonexistent")
+		expect(find(), "unix:/nonexistent/hutch/hutchd.sock")
 	}
 	writeContexts(t, home, twoContexts, 0o600)
 	expect(find(), "unix:/here.sock")
@@ -80,6 +81,91 @@ func TestTheDaemonIsTheFirstThatIsNamed(t *testing.T) {
 	t.Setenv("HUTCH_ADDRESS", "")
 	t.Setenv("HUTCH_SOCKET", "")
 	expect(find(), "prod.example.com:7443")
+}
+
+// asUser has a test go on as a user who is not root, with folders in the place of /run/user and /tmp.
+func asUser(t *testing.T) (own, session, roots string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("not root")
+	}
+	clearEnvironment(t)
+	t.Setenv("HOME", "/nonexistent")
+	const user = 12345
+	folder, err := os.MkdirTemp("", "hutch-test-")
+	check(t, err)
+	check(t, os.Chmod(folder, 0o755))
+	sessions, shared := sessionsFolder, sharedFolder
+	sessionsFolder, sharedFolder, roots = folder+"/sessions", folder+"/shared", folder+"/roots"
+	for _, name := range []string{sessionsFolder, sharedFolder, roots} {
+		check(t, os.Mkdir(name, 0o755))
+	}
+	check(t, os.Chmod(sessionsFolder, 0o777|os.ModeSticky))
+	check(t, os.Chmod(sharedFolder, 0o777|os.ModeSticky))
+	check(t, syscall.Seteuid(user))
+	t.Cleanup(func() {
+		check(t, syscall.Seteuid(0))
+		sessionsFolder, sharedFolder = sessions, shared
+		check(t, os.RemoveAll(folder))
+	})
+	return fmt.Sprintf("%s/hutch-%d", sharedFolder, user), fmt.Sprintf("%s/%d", sessionsFolder, user), roots
+}
+
+func TestAUserWithoutARuntimeFolderHasASocket(t *testing.T) {
+	proves(t, "CONN-001")
+	own, session, roots := asUser(t)
+	expect := func(want string) {
+		t.Helper()
+		if place, err := (&settings{}).find(); err != nil || place.String() != want {
+			t.Errorf("got %v, %v, want %s", place, err, want)
+		}
+	}
+	for _, value := range []string{"", "relative", roots} { // that one is somebody else's, as after su
+		t.Setenv("XDG_RUNTIME_DIR", value)
+		expect("unix:" + own + "/hutchd.sock")
+	}
+	info, err := os.Lstat(own)
+	check(t, err)
+	if info.Mode() != os.ModeDir|0o700 {
+		t.Errorf("its mode is %v", info.Mode())
+	}
+	t.Setenv("XDG_RUNTIME_DIR", own)
+	expect("unix:" + own + "/hutch/hutchd.sock")
+	os.Unsetenv("XDG_RUNTIME_DIR")
+	check(t, os.Mkdir(session, 0o700))
+	expect("unix:" + session + "/hutch/hutchd.sock")
+	check(t, os.Chmod(session, 0o722))
+	expect("unix:" + own + "/hutchd.sock")
+}
+
+func TestADaemonInAFolderOfSomebodyElsesIsNotConnectedTo(t *testing.T) {
+	proves(t, "CONN-010")
+	own, session, _ := asUser(t)
+	refused := func(words string) {
+		t.Helper()
+		_, err := Connect(testContext(t))
+		if failure := expectReason(t, err, "FILE_PERMISSION"); !strings.Contains(failure.Message, words) {
+			t.Errorf("it says %s", failure.Message)
+		}
+	}
+	check(t, os.Mkdir(own, 0o700))
+	for _, mode := range []os.FileMode{0o710, 0o701, 0o720, 0o702} {
+		check(t, os.Chmod(own, mode))
+		refused("have it removed")
+	}
+	check(t, os.Remove(own))
+	check(t, os.Symlink(filepath.Dir(session), own))
+	refused("have it removed")
+	check(t, os.Remove(own))
+	check(t, os.WriteFile(own, nil, 0o600))
+	refused("have it removed")
+	check(t, os.Remove(own))
+	check(t, syscall.Seteuid(0))
+	check(t, os.Mkdir(own, 0o700))
+	check(t, syscall.Seteuid(12345))
+	refused("owner 0, mode 0700")
+	sharedFolder = "/nonexistent"
+	refused("set XDG_RUNTIME_DIR")
 }
 
 func TestAddresses(t *testing.T) {
