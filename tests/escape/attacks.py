@@ -115,7 +115,10 @@ finally:
     attack("the kernel's log", "EPERM", HOST, "call(103, 10, None, 0)"),
     attack("the clock's state", "EPERM", NO_FILTER, "call(159, ctypes.create_string_buffer(208))"),
     attack("a packet socket", "EPERM", NO_DROP, "socket.socket(socket.AF_PACKET, socket.SOCK_RAW)"),
-    attack("a raw socket", "EPERM", NO_DROP, "socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)"),
+    attack("a raw socket", "EPERM", NO_DROP, "socket.socket(socket.AF_INET, socket.SOCK_RAW, 6)"),
+    attack("a raw socket of pings", "EPROTONOSUPPORT", NO_DROP, "socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)"),
+    attack("multipath TCP", "EPROTONOSUPPORT", NO_FILTER, "socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)"),
+    attack("UDP-Lite", "EPROTONOSUPPORT", NO_FILTER, "socket.socket(socket.AF_INET6, socket.SOCK_DGRAM, 136)"),
     attack("netfilter", "EPERM", NO_FILTER, "socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 12)"),
     attack("the kernel's events", "EPERM", NO_FILTER, "socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 15)"),
     attack(
@@ -125,6 +128,39 @@ finally:
         """
 link = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 fcntl.ioctl(link, 0x8914, struct.pack("16sH14x", b"lo", 0))
+""",
+    ),
+    attack("old asynchronous I/O", "ENOSYS", NO_FILTER, "call(206, 1, ctypes.byref(ctypes.c_ulong()))"),
+    attack("secret memory", "ENOSYS", NO_FILTER, "call(447, 0)"),
+    attack("a file of huge pages", "ENOMEM", NO_FILTER, "call(319, b'x', 4)"),
+    attack(
+        "a filter that outlives its process",
+        "EINVAL",
+        NO_FILTER,
+        """
+allow = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0x7FFF0000))
+call(317, 1, 8, struct.pack("HxxxxxxQ", 1, ctypes.addressof(allow)))
+""",
+    ),
+    attack(
+        "a lease of a file",
+        "EPERM",
+        NO_FILTER,
+        "fcntl.fcntl(tempfile.TemporaryFile(), fcntl.F_SETLEASE, fcntl.F_WRLCK)",
+    ),
+    attack(
+        "a watch that nobody counts",
+        "EPERM",
+        NO_FILTER,
+        "fcntl.fcntl(os.open('/tmp', os.O_RDONLY), fcntl.F_NOTIFY, fcntl.DN_CREATE)",
+    ),
+    attack(
+        "another driver of a terminal",
+        "EPERM",
+        HOST,
+        """
+master, slave = pty.openpty()
+fcntl.ioctl(slave, 0x5423, struct.pack("i", 0))
 """,
     ),
     attack(

@@ -3,12 +3,17 @@
 #include "runtime/native/seccomp-filter.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/filter.h>
+#include <linux/fs.h>
+#include <linux/memfd.h>
 #include <linux/seccomp.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -166,6 +171,26 @@ static void what_libc_falls_back_from_is_not_there(void **state) {
         EXPECT(table);
 }
 
+static void numbers_of_the_host_are_not_to_be_had(void **state) {
+        static const Asked table[] = {
+                { "io_setup", SYS_io_setup, { 1, 0 }, ENOSYS },
+                { "io_destroy", SYS_io_destroy, {}, ENOSYS },
+                { "io_submit", SYS_io_submit, {}, ENOSYS },
+                { "io_cancel", SYS_io_cancel, {}, ENOSYS },
+                { "io_getevents", SYS_io_getevents, {}, ENOSYS },
+                { "io_pgetevents", SYS_io_pgetevents, {}, ENOSYS },
+                { "memfd_secret", SYS_memfd_secret, { (unsigned long) -1 }, ENOSYS },
+                { "huge pages", SYS_mmap, { 0, 0, 0, MAP_PRIVATE | MAP_HUGETLB }, ENOMEM },
+                { "huge pages of 2 MiB", SYS_mmap, { 0, 0, 0, MAP_PRIVATE | MAP_HUGETLB | 21u << 26 }, ENOMEM },
+                { "other memory", SYS_mmap, { 0, 0, 0, MAP_PRIVATE | MAP_ANONYMOUS }, EINVAL },
+                { "a file of huge pages", SYS_memfd_create, { 0, MFD_HUGETLB | MFD_CLOEXEC }, ENOMEM },
+                { "another file in memory", SYS_memfd_create, { 0, MFD_CLOEXEC }, EFAULT },
+                { "a listener", SYS_seccomp, { SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER }, EINVAL },
+                { "a filter", SYS_seccomp, { SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC }, EFAULT },
+        };
+        EXPECT(table);
+}
+
 static void a_call_that_a_debugger_leaves_out_does_not_kill(void **state) {
         static const Asked none = { "no call", -1, {}, 0 };
         int status = ask(&none, true);
@@ -188,11 +213,56 @@ static void sockets_are_of_four_families(void **state) {
         EXPECT(table);
 }
 
+static void sockets_are_of_two_protocols(void **state) {
+        static const unsigned long families[] = { AF_INET, AF_INET6 };
+        for (size_t i = 0; i < 2; i++) {
+                const unsigned long family = families[i];
+                const Asked table[] = {
+                        { "tcp", SYS_socket, { family, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP }, 0 },
+                        { "udp", SYS_socket, { family, SOCK_DGRAM | SOCK_NONBLOCK, IPPROTO_UDP }, 0 },
+                        { "tcp, not named", SYS_socket, { family, SOCK_STREAM | SOCK_NONBLOCK, 0 }, 0 },
+                        { "mptcp", SYS_socket, { family, SOCK_STREAM, 262 }, EPROTONOSUPPORT },
+                        { "mptcp, disguised", SYS_socket, { family, SOCK_STREAM, 262 | HIGH_BITS }, EPROTONOSUPPORT },
+                        { "smc", SYS_socket, { family, SOCK_STREAM, 256 }, EPROTONOSUPPORT },
+                        { "sctp", SYS_socket, { family, SOCK_STREAM, IPPROTO_SCTP }, EPROTONOSUPPORT },
+                        { "sctp, not named", SYS_socket, { family, SOCK_SEQPACKET }, EPROTONOSUPPORT },
+                        { "dccp", SYS_socket, { family, SOCK_DCCP, IPPROTO_DCCP }, EPROTONOSUPPORT },
+                        { "dccp, not named", SYS_socket, { family, SOCK_DCCP | SOCK_CLOEXEC }, EPROTONOSUPPORT },
+                        { "udplite", SYS_socket, { family, SOCK_DGRAM, IPPROTO_UDPLITE }, EPROTONOSUPPORT },
+                        { "l2tp", SYS_socket, { family, SOCK_DGRAM, 115 }, EPROTONOSUPPORT },
+                        { "icmp", SYS_socket, { family, SOCK_DGRAM, IPPROTO_ICMP }, EPROTONOSUPPORT },
+                        { "icmpv6", SYS_socket, { family, SOCK_DGRAM, IPPROTO_ICMPV6 }, EPROTONOSUPPORT },
+                        { "icmp, raw", SYS_socket, { family, SOCK_RAW, IPPROTO_ICMP }, EPROTONOSUPPORT },
+                };
+                EXPECT(table);
+        }
+        static const Asked others[] = {
+                { "unix with records", SYS_socket, { AF_UNIX, SOCK_SEQPACKET, 0 }, 0 },
+                { "unix, named", SYS_socket, { AF_UNIX, SOCK_STREAM, PF_UNIX }, 0 },
+                { "unix of another protocol", SYS_socket, { AF_UNIX, SOCK_STREAM, 6 }, EPROTONOSUPPORT },
+        };
+        EXPECT(others);
+}
+
 static void arguments_are_looked_at(void **state) {
         static const Asked table[] = {
                 { "TIOCSTI", SYS_ioctl, { (unsigned long) -1, TIOCSTI }, EPERM },
                 { "TIOCSTI, disguised", SYS_ioctl, { (unsigned long) -1, TIOCSTI | HIGH_BITS }, EPERM },
                 { "TIOCLINUX", SYS_ioctl, { (unsigned long) -1, TIOCLINUX }, EPERM },
+                { "TIOCSETD", SYS_ioctl, { (unsigned long) -1, TIOCSETD }, EPERM },
+                { "a snapshot", SYS_ioctl, { (unsigned long) -1, _IOW(0x94, 1, char[4096]) }, ENOTTY },
+                { "a search in the tree", SYS_ioctl, { (unsigned long) -1, _IOWR(0x94, 17, char[4096]) }, ENOTTY },
+                { "a label", SYS_ioctl, { (unsigned long) -1, FS_IOC_SETFSLABEL | HIGH_BITS }, ENOTTY },
+                { "a clone's number alone", SYS_ioctl, { (unsigned long) -1, 0x9400 | _IOC_NR(FICLONE) }, ENOTTY },
+                { "a clone", SYS_ioctl, { (unsigned long) -1, FICLONE }, EBADF },
+                { "a clone of a part", SYS_ioctl, { (unsigned long) -1, FICLONERANGE }, EBADF },
+                { "parts that are the same", SYS_ioctl, { (unsigned long) -1, FIDEDUPERANGE }, EBADF },
+                { "flags of a file", SYS_ioctl, { (unsigned long) -1, FS_IOC_GETFLAGS }, EBADF },
+                { "a lease", SYS_fcntl, { (unsigned long) -1, F_SETLEASE, F_RDLCK }, EPERM },
+                { "a lease, disguised", SYS_fcntl, { (unsigned long) -1, F_SETLEASE | HIGH_BITS, F_WRLCK }, EPERM },
+                { "a watch of a folder", SYS_fcntl, { (unsigned long) -1, F_NOTIFY, DN_CREATE }, EPERM },
+                { "a lock", SYS_fcntl, { (unsigned long) -1, F_SETLK }, EBADF },
+                { "the size of a pipe", SYS_fcntl, { (unsigned long) -1, F_SETPIPE_SZ }, EBADF },
                 { "another ioctl", SYS_ioctl, { (unsigned long) -1, TIOCGWINSZ }, EBADF },
                 { "personality", SYS_personality, { 0xffffffff }, 0 },
                 { "personality without randomness", SYS_personality, { 0x0040000 }, 0 },
@@ -247,14 +317,18 @@ int main(void) {
                 cmocka_unit_test(namespaces_are_refused_and_threads_are_not),
                 cmocka_unit_test(what_libc_falls_back_from_is_not_there),
                 cmocka_unit_test(a_call_that_a_debugger_leaves_out_does_not_kill),
+                cmocka_unit_test(numbers_of_the_host_are_not_to_be_had),
                 cmocka_unit_test(sockets_are_of_four_families),
+                cmocka_unit_test(sockets_are_of_two_protocols),
                 cmocka_unit_test(arguments_are_looked_at),
                 cmocka_unit_test(calls_of_other_machines_kill),
         };
         const struct CMUnitTest keepers_tests[] = {
                 cmocka_unit_test(what_reaches_out_is_refused),
                 cmocka_unit_test(keepers_can_enter_namespaces_and_make_one_kind),
+                cmocka_unit_test(numbers_of_the_host_are_not_to_be_had),
                 cmocka_unit_test(sockets_are_of_four_families),
+                cmocka_unit_test(sockets_are_of_two_protocols),
                 cmocka_unit_test(arguments_are_looked_at),
                 cmocka_unit_test(calls_of_other_machines_kill),
         };

@@ -12,6 +12,9 @@
  *   allowed                            as the kernel does it
  *   known to the list, but not on it   EPERM
  *   newer than the list, and clone3    ENOSYS, so that programs and libc do what they do on older kernels
+ *   numbers that the host has once     ENOSYS (asynchronous I/O), ENOMEM (huge pages), EINVAL (listeners of filters)
+ *   protocols but TCP and UDP          EPROTONOSUPPORT
+ *   btrfs's ioctls, but for clones     ENOTTY, as from other file systems
  *   32-bit and x32 calls               the process is killed: their numbers mean other calls
  *
  * A filter sees numbers only, never what they point to: this is why clone3 is not allowed at all. */
