@@ -33,6 +33,9 @@
 #define TMP_INODES_MIN UINT64_C(1024)
 #define EMPTY_PATHS (MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH)
 #define TERMINALS_MAX "64" /* of the host's, which all sandboxes have together: 4096, less 1024 for itself */
+#define WATCHERS_SHARE 8   /* of which a sandbox has one, without root */
+#define INSTANCES_LEAST 16
+#define WATCHES_LEAST 8192 /* what the kernel gives the users of the smallest hosts */
 
 int open_below(int folder, const char *path, int *ret_fd) {
         struct open_how how = {
@@ -349,22 +352,35 @@ static int mask(int memory, int root, const char *path) {
         return mount_again(memory, MEMORY_EMPTY, SAFE | MOUNT_ATTR_RDONLY, place);
 }
 
-/* Leaves half of the watchers of files (inotify) that the user who made the sandbox may have to others: the kernel
- * counts those inside as that user's, too. */
-static int limit_watchers(int root) {
-        _cleanup_close_ int proc = -1, all = -1, own = -1;
+/* Bounds a number of the user namespace's by what the host's users have each: what is inside is counted as the user's
+ * who made the namespace, too. */
+static int limit_number(int proc, const char *of_users, const char *of_namespace, long share, long least) {
+        _cleanup_close_ int all = openat(proc, of_users, O_RDONLY | O_CLOEXEC);
+        _cleanup_close_ int own = openat(proc, of_namespace, O_WRONLY | O_CLOEXEC);
         char text[32] = "";
-        int r = open_below(root, "proc/sys", &proc);
-        if (r < 0)
-                return r;
-        all = openat(proc, "fs/inotify/max_user_instances", O_RDONLY | O_CLOEXEC);
-        own = openat(proc, "user/max_inotify_instances", O_WRONLY | O_CLOEXEC);
         if (all < 0 || own < 0)
                 return errno == ENOENT ? 0 : -errno;
         if (read(all, text, sizeof(text) - 1) <= 0)
                 return -EIO;
-        (void) snprintf(text, sizeof(text), "%ld", (strtol(text, NULL, 10) + 1) / 2);
+        long number = strtol(text, NULL, 10), half = number - number / 2;
+        long bound = number / share > least ? number / share : least;
+        (void) snprintf(text, sizeof(text), "%ld", bound < half ? bound : half);
         return fd_write_all(own, text, strlen(text));
+}
+
+/* Inotify. With root the namespace is made by a user of its own, who keeps half for the keeper. Without, by the
+ * daemon's user: an eighth is for each sandbox, so that a few leave enough for the user's editor, unless that is too
+ * little for a program that watches a tree of sources. */
+static int limit_watchers(const KeeperConfig *config, int root) {
+        _cleanup_close_ int proc = -1;
+        long share = keeper_config_is_rootless(config) ? WATCHERS_SHARE : 2;
+        int r = open_below(root, "proc/sys", &proc);
+        if (r >= 0)
+                r = limit_number(proc, "fs/inotify/max_user_instances", "user/max_inotify_instances", share,
+                                 INSTANCES_LEAST);
+        return r < 0 ? r
+                     : limit_number(proc, "fs/inotify/max_user_watches", "user/max_inotify_watches", share,
+                                    WATCHES_LEAST);
 }
 
 /* Gives the sandbox a boot id of its own: a random UUID in a file that is nowhere but there. */
@@ -386,8 +402,8 @@ static int mount_boot_id(int memory, int root) {
                                   "proc/sys/kernel/random/boot_id");
 }
 
-static int restrict_kernel_files(int memory, int root) {
-        int r = limit_watchers(root);
+static int restrict_kernel_files(const KeeperConfig *config, int memory, int root) {
+        int r = limit_watchers(config, root);
         for (size_t i = 0; i < sizeof(read_only) / sizeof(read_only[0]) && r >= 0; i++)
                 r = make_read_only_below(root, read_only[i]);
         for (size_t i = 0; i < sizeof(masked) / sizeof(masked[0]) && r >= 0; i++)
@@ -517,7 +533,7 @@ int rootfs_enter(Rootfs *rootfs, const char **ret_what) {
         if (r < 0 && r != -EPERM)
                 return r;
         *ret_what = "what is masked of /proc and /sys";
-        r = restrict_kernel_files(memory, root);
+        r = restrict_kernel_files(config, memory, root);
         if (r < 0)
                 return r;
         *ret_what = "/tmp";

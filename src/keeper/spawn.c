@@ -122,18 +122,28 @@ static int limit_processes(const KeeperConfig *config, const User *user) {
         return setrlimit(RLIMIT_NPROC, &limit) < 0 ? -errno : 0;
 }
 
-/* Leaves half of what the user who made the sandbox may have to others: the kernel counts signals that wait, timers and
- * message queues inside as that user's, too. */
-static int limit_signals_and_queues(void) {
-        static const int limits[] = { RLIMIT_SIGPENDING, RLIMIT_MSGQUEUE };
+/* Leaves to others what the user who made the sandbox may have: the kernel counts signals that wait, timers, message
+ * queues and locked memory inside as that user's, too. With root that user has nothing else. Nobody inside gets ahead
+ * of the host's processes, whatever the daemon's user may. */
+static int limit_numbers(const KeeperConfig *config) {
+        static const struct {
+                int limit;
+                rlim_t share, share_rootless; /* 0: of which there is none inside */
+        } limits[] = {
+                { RLIMIT_SIGPENDING, 2, 8 }, { RLIMIT_MSGQUEUE, 2, 4 }, { RLIMIT_MEMLOCK, 1, 4 },
+                { RLIMIT_RTPRIO, 0, 0 },     { RLIMIT_NICE, 0, 0 },
+        };
         for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
+                rlim_t share = keeper_config_is_rootless(config) ? limits[i].share_rootless : limits[i].share;
                 struct rlimit limit;
-                if (getrlimit(limits[i], &limit) < 0)
-                        return -errno;
-                if (limit.rlim_cur == RLIM_INFINITY)
+                if (share == 1)
                         continue;
-                limit.rlim_cur = limit.rlim_max = limit.rlim_cur / 2;
-                if (setrlimit(limits[i], &limit) < 0)
+                if (getrlimit(limits[i].limit, &limit) < 0)
+                        return -errno;
+                if (limit.rlim_max == 0 || (share > 0 && limit.rlim_cur == RLIM_INFINITY))
+                        continue;
+                limit.rlim_cur = limit.rlim_max = share > 0 ? limit.rlim_cur / share : 0;
+                if (setrlimit(limits[i].limit, &limit) < 0)
                         return -errno;
         }
         return 0;
@@ -257,7 +267,7 @@ User *spawned_give_up(const KeptSandbox *sandbox, const SpawnPlan *plan, int err
         if (r >= 0)
                 r = limit_processes(sandbox->config, user);
         if (r >= 0)
-                r = limit_signals_and_queues();
+                r = limit_numbers(sandbox->config);
         if (r >= 0)
                 r = privileges_drop(kept);
         if (r < 0)
