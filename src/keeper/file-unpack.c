@@ -218,10 +218,12 @@ static const char *last_component(const char *path) {
         return slash ? slash + 1 : path;
 }
 
-/* Whether a link at @path to @target stays within the folder @top, as far as names tell. An absolute one is read from
- * the sandbox's root, out of which it cannot lead. */
+/* Whether a link at @path to @target stays within the folder @top, as far as names tell. ".." counts from the link's own
+ * folder, which is a real one. Behind a name it is refused: that name may be a link, and lead to a folder that is less
+ * deep than it looks. An absolute target is read from the sandbox's root, out of which it cannot lead. */
 static bool link_stays(const char *path, const char *target, const char *top) {
         size_t depth = 0, top_len = strlen(top);
+        bool named = false;
         while (top_len > 0 && top[top_len - 1] == '/')
                 top_len--;
         if (*target == '/' && !file_archive_leaves_out_links())
@@ -237,11 +239,11 @@ static bool link_stays(const char *path, const char *target, const char *top) {
                 target += strspn(target, "/");
                 len = strcspn(target, "/");
                 if (len == 2 && memcmp(target, "..", 2) == 0) {
-                        if (depth == 0)
+                        if (depth == 0 || named)
                                 return false;
                         depth--;
                 } else if (len > 0 && !(len == 1 && *target == '.'))
-                        depth++;
+                        named = true;
         }
         return true;
 }

@@ -304,6 +304,16 @@ def test_links_that_leave_a_copied_folder_are_left_out(hutch, sandbox, tmp_path)
     assert (tmp_path / "back/c").read_text() == "x\n" and (tmp_path / "back/z/z").read_text() == "y\n"
 
 
+def test_links_that_leave_by_way_of_each_other_are_left_out(hutch, sandbox, tmp_path):
+    inside(hutch, sandbox, "mkdir -p chain/a/b/c; ln -s ../../.. chain/a/b/c/s; echo x > chain/plain")
+    inside(hutch, sandbox, "ln -s a/b/c/s/../../../../etc/hostname chain/t; ln -s a/b/c/s/plain chain/kept")
+    told = hutch.refused("cp", f"{sandbox}:chain", f"{tmp_path}/back")
+    assert "1 of the archive's links leave the folder, and were left out: 't'" in told
+    back = tmp_path / "back"
+    assert (back / "kept").read_text() == "x\n" and not (back / "t").is_symlink()
+    assert all(path.resolve().is_relative_to(back.resolve()) for path in back.rglob("*"))
+
+
 # ---- the others ----
 
 

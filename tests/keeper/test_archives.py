@@ -162,6 +162,17 @@ def test_hostile_archives_are_refused_by_entry(keeper, files, folder):
     assert refused(files, folder, os.urandom(3000))[0] == "ARCHIVE_REFUSED"
 
 
+def test_links_do_not_leave_by_way_of_each_other(keeper, files, folder):
+    """What a link leads to may be less deep than its name is."""
+    lead = entry("a/b/c/lead", tarfile.SYMTYPE, link="../../..")
+    for target in ("a/b/c/lead/../../../../etc/hostname", "a/..", "./a//../x"):
+        out = entry("out", tarfile.SYMTYPE, link=target)
+        assert refused(files, folder, archive(lead, out), overwrite=True) == ("ARCHIVE_REFUSED", "out"), target
+    kept = [entry("a/b/up", tarfile.SYMTYPE, link="./.././../a/x"), entry("on", tarfile.SYMTYPE, link="a/b/c/lead")]
+    assert unpack(files, folder, archive(lead, *kept), overwrite=True).entries == 3
+    assert shell(keeper, f"cd {folder}; readlink a/b/up on; test on -ef .") == b"./.././../a/x\na/b/c/lead\n"
+
+
 def test_absolute_links_are_kept_and_read_from_the_root_inside(keeper, files, folder):
     """As a virtual environment of Python has them."""
     data = archive(entry("bin/sh", tarfile.SYMTYPE, link="/bin/sh"), entry("out", tarfile.SYMTYPE, link="/../../etc"))
