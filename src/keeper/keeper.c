@@ -440,12 +440,9 @@ int keeper_init(Keeper *keeper, uv_loop_t *loop, const KeeperConfig *config, con
 
 /* From now on the keeper needs no right but those of its user: who owns the sandbox's user namespace may enter it. */
 static int keeper_drop_rights(const Keeper *keeper) {
-        bool has_capabilities = keeper->config->keeper_id != 0; /* others never had any */
-        /* Where there is a sandbox, this and its list of system calls were a part of building it. */
-        int r = keeper->sandbox ? 0 : privileges_seal(has_capabilities);
-        if (r >= 0 && has_capabilities)
-                r = privileges_drop(0);
-        return r < 0 || !keeper->sandbox ? r : sandbox_confine(keeper->sandbox, keeper->owner.output_folder);
+        /* Others never had any. To be sealed and to have a list of system calls was a part of building the sandbox. */
+        int r = keeper->config->keeper_id != 0 ? privileges_drop(0) : 0;
+        return r < 0 ? r : sandbox_confine(keeper->sandbox, keeper->owner.output_folder);
 }
 
 /* Lets go of everything that only a sandbox that is being built needs. */
@@ -459,7 +456,7 @@ static void keeper_end_build(Keeper *keeper) {
 
 static void keeper_fail_build(Keeper *keeper, const HutchError *err) {
         keeper_end_build(keeper);
-        (void) keeper_drop_rights(keeper);
+        sandbox_give_up(keeper->config, keeper->owner.output_folder);
         log_error("cannot build the sandbox", LOG_STR("sandbox", keeper->config->sandbox_id),
                   LOG_STR("reason", err->reason), LOG_STR("error", error_message(err)));
         failure_set(&keeper->failure, err);

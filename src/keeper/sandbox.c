@@ -251,11 +251,11 @@ static int finish_init(KeptSandbox *sandbox, pid_t init, HutchError *err) {
         if (r < 0)
                 return fail(config, err, r, "its keeper's user");
         r = make_groups(sandbox, init, err);
+        int back = config->keeper_id != 0 ? act_as(config->keeper_id) : 0;
         if (r < 0)
                 return r;
-        r = config->keeper_id != 0 ? act_as(config->keeper_id) : 0;
-        if (r < 0)
-                return fail(config, err, r, "its keeper's user");
+        if (back < 0)
+                return fail(config, err, back, "its keeper's user");
         r = fds_send(sandbox->init_socket, "", 1, NULL, 0);
         /* It has ended, and says why. */
         return r < 0 && r != -EPIPE ? fail(config, err, r, "its PID 1") : 0;
@@ -328,6 +328,19 @@ int sandbox_confine(const KeptSandbox *sandbox, int state_folder) {
                 rules[6 + i] = (LandlockRule){ sandbox->limits[i].folder, LANDLOCK_USE_FOLDERS };
         int r = landlock_restrict(rules, sizeof(rules) / sizeof(rules[0]));
         return r < 0 ? r : 0;
+}
+
+/* One step that fails keeps none of the others from being taken. */
+void sandbox_give_up(const KeeperConfig *config, int state_folder) {
+        const LandlockRule rule = { state_folder, LANDLOCK_USE_FILES };
+        bool has_capabilities = config->keeper_id != 0; /* others never had any */
+        if (has_capabilities)
+                (void) user_become(config->keeper_id);
+        (void) privileges_seal(has_capabilities);
+        if (has_capabilities)
+                (void) privileges_drop(0);
+        (void) filter_install(&config->keeper_filter);
+        (void) landlock_restrict(&rule, 1);
 }
 
 /* ---- Ending ---- */

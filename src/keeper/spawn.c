@@ -270,6 +270,9 @@ User *spawned_give_up(const KeptSandbox *sandbox, const SpawnPlan *plan, int err
                 r = limit_numbers(sandbox->config);
         if (r >= 0)
                 r = privileges_drop(kept);
+        /* Becoming another user has made it what fs.suid_dumpable says. */
+        if (r >= 0 && prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+                r = -errno;
         if (r < 0)
                 child_fail(error_fd, SPAWN_STAGE_OTHER, r);
         signals_reset();

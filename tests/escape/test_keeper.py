@@ -49,3 +49,10 @@ def test_a_keeper_shares_no_cgroup_with_what_it_limits(daemon, sandbox):
     own = Path(f"/proc/{keeper}/cgroup").read_text("utf-8").splitlines()[-1]
     assert own.removesuffix("/keeper").endswith(f"/{sandbox}")
     assert daemon.processes(sandbox) and keeper not in daemon.processes(sandbox)
+
+
+def test_the_socket_of_a_keeper_had_its_mode_before_its_name(daemon, sandbox):
+    keeper = daemon.keeper(sandbox)
+    named = (daemon.sandbox_folder(sandbox) / "keeper.sock").stat()
+    assert named.st_mode & 0o777 == 0o600
+    assert os.stat(f"/proc/{keeper}/fd/4").st_mode & 0o777 == 0o600

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
-from keeper import UID_BASE, wait_until
+from keeper import UID_BASE, protocol, wait_until
 
 OWN_ID = UID_BASE + 65535  # the last of the range
 ALLOW_ALL = (0x06).to_bytes(2, "little") + bytes(2) + (0x7FFF0000).to_bytes(4, "little")
@@ -30,6 +30,18 @@ def test_it_is_nobody_else_and_has_no_capability(keeper):
 def test_it_cannot_be_looked_at_by_another_process_of_its_user(keeper):
     keeper.describe()
     assert Path(f"/proc/{keeper.process.pid}/mem").stat().st_uid == 0  # it is not dumpable
+
+
+@pytest.mark.parametrize("wrong", [{"cgroup": "/proc/none/x"}, {"state_folder": "/proc/sys/kernel"}], ids=["late", "early"])
+def test_one_whose_start_failed_has_given_up_as_much(start_keeper, wrong):
+    keeper = start_keeper({"keeper_filter": ALLOW_ALL} | wrong)
+    assert keeper.describe().state == protocol().KEEPER_STATE_FAILED
+    status = status_of(keeper.process.pid)
+    assert status["Uid"] == status["Gid"] == f"{OWN_ID} {OWN_ID} {OWN_ID} {OWN_ID}"
+    assert status["Groups"] == ""
+    assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
+    assert NO_CAPABILITIES.items() <= status.items()
+    assert Path(f"/proc/{keeper.process.pid}/mem").stat().st_uid == 0
 
 
 def test_its_user_is_nobody_inside(keeper):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from keeper import protocol, wait_until
 from test_execs import assert_not_started, exit_code
+from test_rights import ALLOW_ALL
 
 AGENT = "1000"
 
@@ -51,6 +52,20 @@ def prepare(keeper, **values) -> int:
         run(keeper, "true", **values)
     wait_until(lambda: len(waiting(keeper)) == 1)
     return number_inside(waiting(keeper)[0])
+
+
+def test_what_waits_cannot_be_looked_at_whatever_the_host_says_of_dumps(start_keeper):
+    setting = Path("/proc/sys/fs/suid_dumpable")
+    before = setting.read_text(encoding="utf-8")
+    keeper = start_keeper({"seccomp_filter": ALLOW_ALL})
+    setting.write_text("1", encoding="utf-8")  # who becomes another user is dumpable
+    try:
+        prepare(keeper)
+        folder = Path(f"/proc/{waiting(keeper)[0]}")
+        wait_until(lambda: "\nSeccomp:\t2" in (folder / "status").read_text(encoding="utf-8"))
+    finally:
+        setting.write_text(before, encoding="utf-8")
+    assert (folder / "mem").stat().st_uid == 0
 
 
 def test_one_exec_alone_has_none_wait(start_keeper):

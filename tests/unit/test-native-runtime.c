@@ -1443,6 +1443,18 @@ static void assert_output(RuntimeSandbox *sandbox, const char *exec_id, int stre
         assert_string_equal(text, expected);
 }
 
+/* The folder is the keeper's, who could give a file of the daemon's the name of an output. */
+static void assert_output_has_one_name(const Fixture *fixture, RuntimeSandbox *sandbox) {
+        char path[512], other[512];
+
+        snprintf(path, sizeof(path), "%s/sandboxes/real-1/exec-1.out", fixture->folder);
+        snprintf(other, sizeof(other), "%s/sandboxes/real-1/other", fixture->folder);
+        assert_int_equal(link(path, other), 0);
+        assert_int_equal(sandbox->verbs->open_output(sandbox, "exec-1", 1), -ENOENT);
+        assert_int_equal(unlink(other), 0);
+        assert_output(sandbox, "exec-1", 1, "out\n");
+}
+
 static void real_commands_run(void **state) {
         Fixture *fixture = *state;
         RuntimeSandbox *sandbox;
@@ -1456,6 +1468,7 @@ static void real_commands_run(void **state) {
         assert_output(sandbox, "exec-1", 1, "out\n");
         assert_output(sandbox, "exec-1", 2, "err\n");
         assert_int_equal(sandbox->verbs->open_output(sandbox, "exec-none", 1), -ENOENT);
+        assert_output_has_one_name(fixture, sandbox);
         sandbox->verbs->forget_exec(sandbox, "exec-1");
 
         start_exec(sandbox, "exec-2", "sleep 100", false);

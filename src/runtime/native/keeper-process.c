@@ -66,8 +66,9 @@ static int listen_in(int folder) {
                 return -errno;
         if (unlinkat(folder, KEEPER_SOCKET, 0) < 0 && errno != ENOENT)
                 return -errno;
-        if (bind(fd, (const struct sockaddr *) &address, sizeof(address)) < 0 ||
-            fchmodat(folder, KEEPER_SOCKET, 0600, 0) < 0 || listen(fd, BACKLOG) < 0)
+        /* The name gets the mode that the socket has. */
+        if (fchmod(fd, 0600) < 0 || bind(fd, (const struct sockaddr *) &address, sizeof(address)) < 0 ||
+            listen(fd, BACKLOG) < 0)
                 return -errno;
 
         return TAKE_FD(fd);
