@@ -81,14 +81,14 @@ static void check_target(const char *target, Targets *targets, Violations *viola
 
 static void check_source(const char *source, SourceUse use, const SandboxRules *rules, Violations *violations) {
         static const SourceRules nothing = {};
+        const SourceRules sources = source_rules_for(rules->sources ? rules->sources : &nothing, rules->owner);
         _cleanup_free_ char *home = *source == '~' && rules->owner ? source_home(rules->owner) : NULL;
         Source opened;
 
         if (!*source)
                 violations_add(violations, "source", REASON_FIELD_REQUIRED, "say which folder or file of the host");
         else if (violations_note(violations, "source",
-                                 source_open(rules->sources ? rules->sources : &nothing, source, home, use, &opened,
-                                             &violations->err)) == 0)
+                                 source_open(&sources, source, home, use, &opened, &violations->err)) == 0)
                 source_close(&opened);
 }
 
@@ -141,14 +141,14 @@ static void check_copies(const Message *message, const SandboxRules *rules, Targ
 /* Whether something of it can be had; the error says why not. */
 static int try_tool(const char *name, const SandboxRules *rules, HutchError *err) {
         static const SourceRules nothing = {};
-        const SourceRules *sources = rules->sources ? rules->sources : &nothing;
+        const SourceRules sources = source_rules_for(rules->sources ? rules->sources : &nothing, rules->owner);
         _cleanup_free_ char *home = rules->owner ? source_home(rules->owner) : NULL;
         const char *part = NULL;
         bool forbidden = false;
 
-        for (size_t i = 0; (part = tool_part(sources, name, i)); i++) {
+        for (size_t i = 0; (part = tool_part(&sources, name, i)); i++) {
                 Source opened;
-                int r = tool_open_part(sources, part, home, &opened, NULL);
+                int r = tool_open_part(&sources, part, home, &opened, NULL);
 
                 if (r == 0) {
                         source_close(&opened);
@@ -158,10 +158,10 @@ static int try_tool(const char *name, const SandboxRules *rules, HutchError *err
         }
         if (forbidden)
                 return reason_set(err, -EACCES, REASON_SOURCE_NOT_ALLOWED,
-                                  "the tool '%s' is in no folder that callers may read; the operator names them by "
-                                  "sources.read",
-                                  name);
-        if (!tool_part(sources, name, 0))
+                                  "the tool '%s' is in no folder that callers may read; the operator adds one to "
+                                  "sources.read in %s, and restarts hutchd",
+                                  name, sources.file ? sources.file : "the daemon's configuration");
+        if (!tool_part(&sources, name, 0))
                 return reason_set(err, -EINVAL, REASON_TOOL_UNKNOWN, "there is no such tool; GetInfo lists them");
         return reason_set(err, -EINVAL, REASON_TOOL_UNKNOWN, "nothing of the tool '%s' is there", name);
 }

@@ -156,16 +156,20 @@ static const ConfigKey keys[] = {
           .about = "The longest that any command may run." },
 
         { "sources.read", CONFIG_FOLDERS, KEY(source_read), NULL, .fixed = true,
-          .about = "Folders of this host from which callers may mount and copy into their sandboxes, as a list. "
-                   "Whoever may\n"
-                   "call gets at everything in them, whatever its modes say. The daemon's own folders are never among "
-                   "it.\n"
-                   "Default: [/], which is what the daemon's user may read, for an ordinary user's daemon without a\n"
-                   "socket_group that does not listen on TCP; [] for others." },
+          .about =
+                  "Folders of this host from which callers may mount and copy into their sandboxes, as a list. "
+                  "Whoever may\n"
+                  "call gets at everything in them, whatever its modes say. The daemon's own folders are never among "
+                  "it.\n"
+                  "Default: [/], which is what the daemon's user may read, for root and for the daemon's own user when "
+                  "they\n"
+                  "call on the Unix socket; [] for other callers." },
         { "sources.write", CONFIG_FOLDERS, KEY(source_write), NULL, .fixed = true,
           .about = "The same for mounts that sandboxes may write to. They write as the owner of what is mounted; what "
                    "is\n"
-                   "root's is never written to by sandboxes of root's daemon. Default: as that of sources.read." },
+                   "root's is never written to by sandboxes of root's daemon. Default: as that of sources.read when "
+                   "that is not\n"
+                   "set either, else []." },
 
         { "tools.NAME", CONFIG_TOOLS, KEY(tools), NULL, .fixed = true,
           .about = "Further tools that callers may name, each a list of files and folders: \"linter: [/srv/lint, "

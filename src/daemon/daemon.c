@@ -431,21 +431,20 @@ static char *real_path(const char *path) {
 
 static void make_source_rules(Daemon *daemon) {
         _cleanup_free_ char *tokens = remote_tokens_file(daemon->config, daemon->state);
-        static char *everything[] = { (char *) "/", NULL }, *nothing[] = { NULL };
-        bool own = geteuid() != 0 && !daemon->has_group && !daemon->config->listen;
-        char **standard = own ? everything : nothing;
+        const Config *config = daemon->config;
 
         daemon->sources = (SourceRules){
-                .read = copy_list(daemon->config->source_read ? daemon->config->source_read : standard),
-                .write = copy_list(daemon->config->source_write ? daemon->config->source_write : standard),
+                .read = config->source_read ? copy_list(config->source_read) : NULL,
+                .write = config->source_write ? copy_list(config->source_write) : NULL,
                 .own = new0(char *, 5),
-                .tools = daemon->config->tools ? copy_list(daemon->config->tools) : NULL,
+                .tools = config->tools ? copy_list(config->tools) : NULL,
+                .file = xstrdup(daemon->options->config_path),
         };
         daemon->sources.own[0] = real_path(daemon->state);
         daemon->sources.own[1] = real_path(daemon->socket);
         daemon->sources.own[2] = real_path(tokens);
-        if (daemon->config->key)
-                daemon->sources.own[3] = real_path(daemon->config->key);
+        if (config->key)
+                daemon->sources.own[3] = real_path(config->key);
 }
 
 static int make_runtime(Daemon *daemon, HutchError *err) {

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/magic.h>
 #include <linux/openat2.h>
 #include <pwd.h>
@@ -20,6 +21,7 @@
 
 #include "base/fd.h"
 #include "base/memory.h"
+#include "base/mountinfo.h"
 #include "base/strings.h"
 #include "model/reason.h"
 #include "policy/path-rules.h"
@@ -32,6 +34,28 @@ void source_rules_clear(SourceRules *rules) {
         rules->write = strv_free(rules->write);
         rules->own = strv_free(rules->own);
         rules->tools = strv_free(rules->tools);
+        free(TAKE_PTR(rules->file));
+}
+
+static bool is_daemons_user(const char *owner) {
+        char own[sizeof(OWNER_PREFIX) + 16];
+
+        (void) snprintf(own, sizeof(own), OWNER_PREFIX "%u", geteuid());
+        return owner && (str_equal(owner, own) || str_equal(owner, OWNER_PREFIX "0"));
+}
+
+SourceRules source_rules_for(const SourceRules *rules, const char *owner) {
+        static char *everything[] = { (char *) "/", NULL };
+        SourceRules own = *rules;
+
+        if (!owner || !str_has_prefix(owner, OWNER_PREFIX))
+                own.file = NULL;
+        if (own.read || !is_daemons_user(owner))
+                return own;
+        own.read = everything;
+        if (!own.write)
+                own.write = everything;
+        return own;
 }
 
 char *source_home(const char *owner) {
@@ -70,6 +94,15 @@ static int refuse(HutchError *err, const char *source, const char *why) {
 
 static int forbid(HutchError *err, const char *source, const char *why) {
         return reason_set(err, -EACCES, REASON_SOURCE_NOT_ALLOWED, "the source '%s' %s", source, why);
+}
+
+static int forbid_folder(HutchError *err, const char *source, SourceUse use, const SourceRules *rules) {
+        return reason_set(err, -EACCES, REASON_SOURCE_NOT_ALLOWED,
+                          "the source '%s' is in no folder that callers may %s; the operator adds one to %s in %s, and "
+                          "restarts hutchd",
+                          source, use == SOURCE_WRITE ? "write to" : "read",
+                          use == SOURCE_WRITE ? "sources.write" : "sources.read",
+                          rules->file ? rules->file : "the daemon's configuration");
 }
 
 static int resolve(const char *source, const char *home, char **ret_path, HutchError *err) {
@@ -146,6 +179,51 @@ static bool is_of_kernel(int fd) {
         return false;
 }
 
+static bool is_kernel_type(const char *type) {
+        static const char *const types[] = { "proc",       "sysfs",   "cgroup",     "cgroup2", "debugfs",
+                                             "tracefs",    "bpf",     "securityfs", "nsfs",    "configfs",
+                                             "efivarfs",   "pstore",  "selinuxfs",  "smackfs", "binfmt_misc",
+                                             "resctrl",    "fusectl", "devtmpfs",   "devpts",  "mqueue",
+                                             "rpc_pipefs", "nfsd" };
+
+        for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
+                if (str_equal(type, types[i]))
+                        return true;
+        return false;
+}
+
+/* Refuses a folder in which such a file system is mounted at whatever depth: it would be mounted inside, too. One that
+ * another mount hides counts as well. */
+static int check_below(int fd, const char *name, HutchError *err) {
+        FILE *file = fopen("/proc/self/mountinfo", "re");
+        char self[32], path[PATH_MAX];
+        size_t size = 0;
+        char *line = NULL;
+        ssize_t len;
+        int r = 0;
+
+        (void) snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
+        len = readlink(self, path, sizeof(path) - 1);
+        if (!file || len <= 0)
+                r = refuse(err, name, "cannot be checked for what is mounted in it");
+        path[len > 0 ? len : 0] = '\0';
+        while (r == 0 && getline(&line, &size, file) > 0) {
+                const char *rest = NULL;
+                MountInfo mount;
+
+                if (mountinfo_parse(line, &mount) && is_kernel_type(mount.type))
+                        rest = rest_below(mount.path, path);
+                if (rest)
+                        r = reason_set(err, -EINVAL, REASON_SOURCE_INVALID,
+                                       "the source '%s' has a file system of the kernel's (%s) in it, at '%s%s'", name,
+                                       mount.type, name, rest);
+        }
+        free(line);
+        if (file)
+                (void) fclose(file);
+        return r;
+}
+
 static bool may(int fd, int access) {
         return syscall(SYS_faccessat2, fd, "", access, AT_EMPTY_PATH | AT_EACCESS) == 0;
 }
@@ -162,11 +240,17 @@ static gid_t group_of(const struct stat *status) {
 
 static int check(const Source *source, const char *name, SourceUse use, gid_t *ret_group, HutchError *err) {
         struct stat status;
+        int r;
 
         if (fstat(source->fd, &status) < 0)
                 return refuse(err, name, text_of(-errno));
-        if ((!S_ISDIR(status.st_mode) && !S_ISREG(status.st_mode)) || is_of_kernel(source->fd))
+        if (!S_ISDIR(status.st_mode) && !S_ISREG(status.st_mode))
                 return refuse(err, name, "is neither a folder nor a regular file");
+        if (is_of_kernel(source->fd))
+                return refuse(err, name, "is in a file system of the kernel's");
+        r = S_ISDIR(status.st_mode) ? check_below(source->fd, name, err) : 0;
+        if (r < 0)
+                return r;
         *ret_group = group_of(&status);
         if (!may(source->fd, R_OK) || (use == SOURCE_WRITE && !may(source->fd, W_OK)))
                 return forbid(err, name,
@@ -187,12 +271,7 @@ int source_open(const SourceRules *rules, const char *source, const char *home, 
                 return r;
         folder = find_folder(use == SOURCE_WRITE ? rules->write : rules->read, opened.path, &rest);
         if (!folder)
-                return forbid(err, source,
-                              use == SOURCE_WRITE
-                                      ? "is in no folder that callers may write to; the operator names them by "
-                                        "sources.write"
-                                      : "is in no folder that callers may read; the operator names them by "
-                                        "sources.read");
+                return forbid_folder(err, source, use, rules);
         if (is_own(rules, opened.path))
                 return forbid(err, source, "has files of the daemon's own in it, or is one");
         opened.fd = open_in(folder, rest);

@@ -68,8 +68,10 @@ def test_a_command_that_does_not_read_its_input_ends(hutch):
         (["--profile", "none-such", "true"], 125, "hutch info"),
         (["--runtime", "none-such", "true"], 125, "hutch info"),
         (["--image", "none-such", "true"], 125, "image"),
-        (["-v", "/etc:/x:ro", "true"], 125, "sources.read"),
-        (["--mount", "type=bind,src=/etc,dst=/x", "true"], 125, "sources.write"),
+        (["-v", "/no/such:/x:ro", "true"], 125, "the source '/no/such' does not exist"),
+        (["--mount", "type=bind,src=/no/such,dst=/x", "true"], 125, "the source '/no/such' does not exist"),
+        (["-v", "/etc:/x", "true"], 125, "the source '/etc' belongs to root"),
+        (["-v", "/proc:/x:ro", "true"], 125, "the source '/proc' is in a file system of the kernel's"),
     ],
 )
 def test_exit_codes_tell_who_failed(hutch, words, code, err):

@@ -4,6 +4,7 @@
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -40,6 +41,7 @@ from hutch.v1 import (  # noqa: E402
 
 BUILD = Path(os.environ.get("HUTCH_BUILD", ROOT / "build/gcc")).resolve()
 LIMIT = int(30 * PATIENCE)  # seconds that anything may take
+CONFIG_NAME = "config.yaml"
 FOLDER_PREFIX = "hutch-test-"  # of the daemons' folders
 MIB = 1 << 20
 SANDBOX_STATES = state_pb2.SandboxState
@@ -141,7 +143,10 @@ class Refusal:
         assert self.reason, f"an error without a reason: {self.code} {self.message}"
         assert self.code == REASONS[self.reason], f"{self.reason} came as {self.code}"
         assert len(self.message.split()) > 2, f"no sentence: {self.message}"
-        assert FOLDER_PREFIX not in f"{self.message} {self.metadata}", "a path of the host is told"
+        told = f"{self.message} {self.metadata}"
+        if self.reason == "SOURCE_NOT_ALLOWED":  # it names the file in which that is to be changed
+            told = re.sub(rf"(sources\.(read|write) in )\S*/{CONFIG_NAME},", r"\1,", told)
+        assert FOLDER_PREFIX not in told, "a path of the host is told"
         assert METADATA.get(self.reason, set()) <= set(self.metadata), f"{self.reason} has only {self.metadata}"
         if self.code == "INVALID_ARGUMENT":
             assert self.fields and self.fields[0][1] == self.reason
@@ -362,7 +367,7 @@ class Daemon(Client):
         self.folder = folder or Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir="/tmp"))
         self.state = self.folder / "state"
         self.socket = self.folder / "hutchd.sock"
-        self.config_file = self.folder / "config.yaml"
+        self.config_file = self.folder / CONFIG_NAME
         self.log_file = self.folder / "log"
         self.process: subprocess.Popen | None = None
         self.instance = ""

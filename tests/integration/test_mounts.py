@@ -13,6 +13,8 @@ from hutchd import Daemon, Refusal, refused, state_name
 from sandbox_files import Files
 from user_daemon import UID, UserDaemon
 
+NOBODY, NOGROUP = 65534, 65534
+
 
 class Host:
     """Files of the host, which belong to an ordinary user, and a daemon that may have those in @folder/open."""
@@ -317,9 +319,20 @@ def test_read_and_write_are_allowed_apart(start_daemon, host, project):
     daemon.ready(mounts=[{"source": str(project), "target": "/x"}])
 
 
-def test_roots_daemon_allows_nothing_unless_told(start_daemon, project):
-    with refused("SOURCE_NOT_ALLOWED"):
-        start_daemon().create(mounts=[{"source": str(project), "target": "/x"}])
+def test_roots_daemon_allows_root_what_root_may_and_others_nothing_unless_told(start_daemon, project):
+    daemon = start_daemon({"socket_group": "nogroup"})
+    daemon.folder.chmod(0o755)
+    mounts = [{"source": str(project), "target": "/x", "writable": True}, {"source": "/etc", "target": "/y"}]
+    assert daemon.shell(daemon.ready(mounts=mounts), "cat /x/file; test -e /y/passwd") == "text\n"
+    with refused("SOURCE_INVALID", "spec.mounts[0].source") as told:
+        daemon.create(mounts=[{"source": "/no/such", "target": "/x"}])
+    assert "does not exist" in told.message
+    stranger = daemon.client(NOBODY, NOGROUP)
+    for source in (str(project), "/no/such"):  # which of them is there is not told
+        for writable, key in ((False, "sources.read"), (True, "sources.write")):
+            with refused("SOURCE_NOT_ALLOWED") as told:
+                stranger.create(mounts=[{"source": source, "target": "/x", "writable": writable}])
+            assert f"{key} in {daemon.config_file}" in told.message
 
 
 def test_an_ordinary_users_daemon_allows_what_the_user_may(project):

@@ -430,7 +430,8 @@ def test_a_repeat_has_its_answer_whatever_changed_meanwhile(own_daemon, tmp_path
     started = daemon.start(sandbox, "true", request_id="exec-1", output_limit_bytes=MIB)
 
     source.rmdir()
-    daemon.write_config({"limits": {"sandboxes": 1, "run_output": "1KiB", "max_exec_output": "1KiB"}})
+    limits = {"sandboxes": 1, "run_output": "1KiB", "max_exec_output": "1KiB"}
+    daemon.write_config({"limits": limits, "sources": {"read": []}})
     daemon.restart()
     with refused("SOURCE_NOT_ALLOWED"):
         daemon.create(mounts=mounts)

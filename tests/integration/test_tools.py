@@ -104,6 +104,6 @@ def test_the_operator_names_others(start_daemon, tree):
 
 
 def test_what_is_in_homes_is_not_allowed_by_its_name(start_daemon):
-    daemon = start_daemon({"tools": {"mine": ["~/.profile"]}})
+    daemon = start_daemon({"tools": {"mine": ["~/.profile"]}, "sources": {"read": []}})
     with refused("SOURCE_NOT_ALLOWED"):
         daemon.create(tools=["mine"])

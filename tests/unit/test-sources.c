@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -155,6 +157,84 @@ static void homes_are_those_of_users(void **state) {
         assert_null(source_home("oidc:0"));
 }
 
+static void what_is_not_said_is_for_the_daemons_user_only(void **state) {
+        char *open_folder[] = { (char *) path_of("open"), NULL }, own[32];
+        const SourceRules said = { .read = open_folder }, unsaid = {};
+
+        (void) state;
+        (void) snprintf(own, sizeof(own), "uid:%u", geteuid());
+        for (int i = 0; i < 2; i++) {
+                const SourceRules theirs = source_rules_for(&unsaid, i ? own : "uid:0");
+
+                assert_string_equal(reason_of(&theirs, path_of("closed"), NULL, SOURCE_READ), "");
+                assert_string_equal(reason_of(&theirs, path_of("open/folder"), NULL, SOURCE_WRITE), "");
+                assert_string_equal(reason_of(&theirs, path_of("none"), NULL, SOURCE_READ), "SOURCE_INVALID");
+        }
+        for (int i = 0; i < 4; i++) {
+                static const char *const others[] = { "uid:54321", "token:0", "uid:00", NULL };
+                const SourceRules theirs = source_rules_for(&unsaid, others[i]);
+
+                assert_string_equal(reason_of(&theirs, path_of("closed"), NULL, SOURCE_READ), "SOURCE_NOT_ALLOWED");
+        }
+        /* Whoever may read little does not get to write everything. */
+        for (int i = 0; i < 2; i++) {
+                const SourceRules theirs = source_rules_for(&said, i ? own : "uid:0");
+
+                assert_string_equal(reason_of(&theirs, path_of("open"), NULL, SOURCE_READ), "");
+                assert_string_equal(reason_of(&theirs, path_of("closed"), NULL, SOURCE_READ), "SOURCE_NOT_ALLOWED");
+                assert_string_equal(reason_of(&theirs, path_of("open/folder"), NULL, SOURCE_WRITE),
+                                    "SOURCE_NOT_ALLOWED");
+        }
+}
+
+static void refusals_say_what_is_to_be_done(void **state) {
+        char *open_folder[] = { (char *) path_of("open"), NULL };
+        const SourceRules rules = { .read = open_folder, .file = (char *) "/etc/x.yaml" };
+        HutchError err = {};
+        Source opened;
+
+        (void) state;
+        assert_int_equal(source_open(&rules, path_of("open/none"), NULL, SOURCE_READ, &opened, &err), -EINVAL);
+        assert_non_null(strstr(error_message(&err), "does not exist"));
+        error_clear(&err);
+        assert_int_equal(source_open(&rules, path_of("none"), NULL, SOURCE_READ, &opened, &err), -EACCES);
+        assert_non_null(strstr(error_message(&err), "sources.read in /etc/x.yaml"));
+        error_clear(&err);
+        assert_int_equal(source_open(&rules, path_of("open"), NULL, SOURCE_WRITE, &opened, &err), -EACCES);
+        assert_non_null(strstr(error_message(&err), "sources.write in /etc/x.yaml"));
+        error_clear(&err);
+        assert_string_equal(source_rules_for(&rules, "uid:54321").file, "/etc/x.yaml");
+        assert_null(source_rules_for(&rules, "token:x").file);
+        assert_null(source_rules_for(&rules, NULL).file);
+}
+
+/* Mounts are made in a namespace of the test's own. */
+static void file_systems_of_the_kernel_below_are_not_brought_in(void **state) {
+        char *open_folder[] = { (char *) path_of("open"), NULL };
+        const SourceRules rules = { .read = open_folder };
+        HutchError err = {};
+        Source opened;
+
+        (void) state;
+        if (geteuid() != 0 || unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+                skip();
+        assert_int_equal(mkdir(path_of("open/folder/a b"), 0755), 0);
+        assert_int_equal(mount("none", path_of("open/folder/a b"), "tmpfs", 0, NULL), 0);
+        assert_string_equal(reason_of(&rules, path_of("open"), NULL, SOURCE_READ), "");
+        assert_int_equal(umount(path_of("open/folder/a b")), 0);
+        assert_int_equal(mount("none", path_of("open/folder/a b"), "proc", 0, NULL), 0);
+        assert_int_equal(source_open(&rules, path_of("open/folder"), NULL, SOURCE_READ, &opened, &err), -EINVAL);
+        assert_string_equal(err.reason, "SOURCE_INVALID");
+        assert_non_null(strstr(error_message(&err), path_of("open/folder/a b")));
+        error_clear(&err);
+        assert_string_equal(reason_of(&rules, path_of("open"), NULL, SOURCE_READ), "SOURCE_INVALID");
+        assert_string_equal(reason_of(&rules, path_of("open/folder/a b"), NULL, SOURCE_READ), "SOURCE_INVALID");
+        assert_string_equal(reason_of(&rules, path_of("open/file"), NULL, SOURCE_READ), "");
+        assert_int_equal(umount(path_of("open/folder/a b")), 0);
+        assert_string_equal(reason_of(&rules, path_of("open"), NULL, SOURCE_READ), "");
+        assert_int_equal(rmdir(path_of("open/folder/a b")), 0);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(sources_are_what_they_may_be),
@@ -162,6 +242,9 @@ int main(void) {
                 cmocka_unit_test(the_daemons_own_folders_are_nobodys),
                 cmocka_unit_test(what_is_roots_is_not_written),
                 cmocka_unit_test(homes_are_those_of_users),
+                cmocka_unit_test(what_is_not_said_is_for_the_daemons_user_only),
+                cmocka_unit_test(refusals_say_what_is_to_be_done),
+                cmocka_unit_test(file_systems_of_the_kernel_below_are_not_brought_in),
         };
 
         return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -56,6 +56,7 @@ static void add_tool(NativeSources *sources, const SourceRules *rules, const San
 static int open_all(NativeSources *sources, const SourceRules *rules, const RuntimeSpec *spec, bool copies,
                     HutchError *err) {
         const SandboxSpec *sandbox = spec->spec;
+        const SourceRules owners = source_rules_for(rules, spec->owner);
         _cleanup_free_ char *home = spec->owner ? source_home(spec->owner) : NULL;
         int r = 0;
 
@@ -63,7 +64,7 @@ static int open_all(NativeSources *sources, const SourceRules *rules, const Runt
                 const SandboxMount *mount = &sandbox->mounts[i];
                 NativeSource source = { .writable = mount->writable };
 
-                r = source_open(rules, mount->source, home, mount->writable ? SOURCE_WRITE : SOURCE_READ,
+                r = source_open(&owners, mount->source, home, mount->writable ? SOURCE_WRITE : SOURCE_READ,
                                 &source.source, err);
                 if (r == 0) {
                         source.target = xstrdup(mount->target);
@@ -71,11 +72,11 @@ static int open_all(NativeSources *sources, const SourceRules *rules, const Runt
                 }
         }
         for (char **tool = sandbox->tools; tool && *tool && r == 0; tool++)
-                add_tool(sources, rules, sandbox, *tool, home);
+                add_tool(sources, &owners, sandbox, *tool, home);
         for (size_t i = 0; copies && i < sandbox->n_copies && r == 0; i++) {
                 NativeSource source = { .copy = &sandbox->copies[i] };
 
-                r = source_open(rules, source.copy->source, home, SOURCE_READ, &source.source, err);
+                r = source_open(&owners, source.copy->source, home, SOURCE_READ, &source.source, err);
                 if (r == 0) {
                         source.target = xstrdup(source.copy->target);
                         add(sources, &source);
