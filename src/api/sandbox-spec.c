@@ -71,6 +71,8 @@ static void check_workspace(const Hutch__V1__Workspace *workspace, Violations *v
         check_path(workspace->target, "target", false, violations);
         if (!*workspace->source && workspace->read_only)
                 violations_add(violations, "read_only", REASON_FIELD_INVALID, "it has a meaning only with a source");
+        if (!*workspace->source && workspace->sockets)
+                violations_add(violations, "sockets", REASON_FIELD_INVALID, "it has a meaning only with a source");
         violations_leave(violations, above);
 }
 

@@ -212,7 +212,7 @@ void spec_mounts_check(const Message *message, const SandboxRules *rules, Violat
         check_tools(message, rules, violations);
 }
 
-static int add_mount(SandboxSpec *spec, const char *source, const char *target, bool writable) {
+static int add_mount(SandboxSpec *spec, const char *source, const char *target, bool writable, bool sockets) {
         const PathContext context = { .use = PATH_USE_ABSOLUTE };
         SandboxMount *mount = &spec->mounts[spec->n_mounts];
         int r = path_resolve(target, strlen(target), &context, &mount->target, NULL, NULL);
@@ -221,6 +221,7 @@ static int add_mount(SandboxSpec *spec, const char *source, const char *target, 
                 return r == -ENOMEM ? r : -EBADMSG;
         mount->source = xstrdup(source);
         mount->writable = writable;
+        mount->sockets = sockets;
         spec->n_mounts++;
         return 0;
 }
@@ -250,9 +251,10 @@ int spec_mounts_build(const Message *message, SandboxSpec *spec) {
                 r = add_copy(spec, message->copies[i]);
         spec->mounts = new0(SandboxMount, message->n_mounts + 1);
         if (r == 0 && message->workspace && *message->workspace->source)
-                r = add_mount(spec, message->workspace->source, spec->workspace, !message->workspace->read_only);
+                r = add_mount(spec, message->workspace->source, spec->workspace, !message->workspace->read_only,
+                              message->workspace->sockets);
         for (size_t i = 0; i < message->n_mounts && r == 0; i++)
                 r = add_mount(spec, message->mounts[i]->source, message->mounts[i]->target,
-                              message->mounts[i]->writable);
+                              message->mounts[i]->writable, message->mounts[i]->sockets);
         return r;
 }

@@ -16,6 +16,7 @@
 #include "base/strings.h"
 #include "cli/connection.h"
 #include "cli/output.h"
+#include "cli/place.h"
 #include "pbtext/pbtext.h"
 
 #define FILE_MAX ((size_t) 4 << 20) /* a message to the daemon is no larger */
@@ -211,20 +212,33 @@ int environment_from_arguments(const Arguments *arguments, char ***ret_env, Hutc
 
 /* ---- Mounts ---- */
 
-/* The path of a folder or file of this machine; one that is not absolute begins here. */
+#define WRITABLE ", \"writable\": true"
+#define SOCKETS ", \"sockets\": true"
+
+/* The path of a folder or file of this machine; one that is not absolute begins here. The daemon says what is wrong
+ * with one that does not exist. */
 static const char *absolute_source(const char *source, char here[static PATH_MAX]) {
-        return source[0] != '/' && source[0] != '~' && realpath(source, here) ? here : source;
+        _cleanup_free_ char *name = path_base_name(source), *folder = path_folder(source);
+        size_t len;
+
+        if (source[0] == '/' || source[0] == '~')
+                return source;
+        if (realpath(source, here))
+                return here;
+        if (!name || !realpath(folder, here))
+                return source;
+        len = strlen(here);
+        return snprintf(here + len, PATH_MAX - len, "/%s", name) < (int) (PATH_MAX - len) ? here : source;
 }
 
-static int add_mount(ProtobufCMessage *spec, const char *path, const char *source, const char *target, bool writable,
-                     HutchError *err) {
+static int add_mount(ProtobufCMessage *spec, const char *path, const char *source, const char *target,
+                     const char *options, HutchError *err) {
         _cleanup_(string_builder_clear) StringBuilder json = {};
         char here[PATH_MAX];
         _cleanup_free_ char *quoted_source = json_quote(absolute_source(source, here)),
                             *quoted_target = json_quote(target);
 
-        string_builder_appendf(&json, "{\"source\": %s, \"target\": %s, \"writable\": %s}", quoted_source,
-                               quoted_target, writable ? "true" : "false");
+        string_builder_appendf(&json, "{\"source\": %s, \"target\": %s%s}", quoted_source, quoted_target, options);
         return message_set(spec, path, json.text, err);
 }
 
@@ -240,15 +254,15 @@ static int apply_volume(ProtobufCMessage *spec, const char *path, const char *va
         if (!target || *copy == '\0' || *target == '\0' || (mode && !choice_has("ro|rw", mode)))
                 return error_set(err, -EINVAL, "USAGE",
                                  "'%s' is no mount; write it as SOURCE:TARGET or SOURCE:TARGET:ro", value);
-        return add_mount(spec, path, copy, target, !str_equal(mode, "ro"), err);
+        return add_mount(spec, path, copy, target, str_equal(mode, "ro") ? "" : WRITABLE, err);
 }
 
-/* "type=bind,src=SOURCE,dst=TARGET,ro". */
+/* "type=bind,src=SOURCE,dst=TARGET,ro,sockets". */
 static int apply_mount(ProtobufCMessage *spec, const char *path, const char *value, HutchError *err) {
         _cleanup_free_ char *copy = xstrdup(value);
         const char *source = NULL, *target = NULL;
+        bool writable = true, sockets = false;
         char *rest = copy, *word;
-        bool writable = true;
 
         while ((word = strsep(&rest, ","))) {
                 char *text = strchr(word, '=');
@@ -261,13 +275,16 @@ static int apply_mount(ProtobufCMessage *spec, const char *path, const char *val
                         target = text;
                 else if (choice_has("readonly|ro", word) && (!text || choice_has("true|1", text)))
                         writable = false;
+                else if (str_equal(word, "sockets") && !text)
+                        sockets = true;
                 else if (!str_equal(word, "type") || !str_equal(text, "bind"))
                         return error_set(err, -EINVAL, "USAGE",
-                                         "'%s' is no part of a mount; there are type=bind, src=, dst= and ro", word);
+                                         "'%s' is no part of a mount; there are type=bind, src=, dst=, ro and sockets",
+                                         word);
         }
         if (!source || !target)
                 return error_set(err, -EINVAL, "USAGE", "a mount needs src= and dst=");
-        return add_mount(spec, path, source, target, writable, err);
+        return add_mount(spec, path, source, target, writable ? WRITABLE : sockets ? SOCKETS : "", err);
 }
 
 /* "SOURCE:TARGET". */

@@ -175,6 +175,7 @@ static KeptSource *add_source(KeeperConfig *config, const Hutch__Keeper__V1__Kee
                 .source = xstrdup(mount->source),
                 .target = xstrdup(mount->target),
                 .writable = mount->writable,
+                .sockets = mount->sockets,
                 .group = mount->group,
                 .fd = SOURCES_FD + (int) config->n_sources++,
         };

@@ -44,8 +44,9 @@ typedef struct KeptSource {
         char *source; /* the path of what the descriptor is */
         char *target;
         bool writable;
-        gid_t group; /* on the host, of what is made there */
-        int fd;      /* with O_PATH */
+        bool sockets; /* of the host in it are not looked for */
+        gid_t group;  /* on the host, of what is made there */
+        int fd;       /* with O_PATH */
         bool is_copied;
         PatternList *exclude; /* what of it is not copied; NULL: nothing */
 } KeptSource;

@@ -23,6 +23,9 @@
 #ifndef LANDLOCK_ACCESS_FS_IOCTL_DEV
 #define LANDLOCK_ACCESS_FS_IOCTL_DEV (UINT64_C(1) << 15)
 #endif
+#ifndef LANDLOCK_ACCESS_FS_RESOLVE_UNIX
+#define LANDLOCK_ACCESS_FS_RESOLVE_UNIX (UINT64_C(1) << 16)
+#endif
 #ifndef LANDLOCK_SCOPE_SIGNAL
 #define LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET (UINT64_C(1) << 0)
 #define LANDLOCK_SCOPE_SIGNAL (UINT64_C(1) << 1)
@@ -30,6 +33,8 @@
 
 /* The first version that can allow renames from one folder to another, which it would forbid otherwise. */
 #define VERSION_MIN 2
+/* The first that can forbid to connect to sockets by their paths. Those from behind the wall are always allowed. */
+#define VERSION_SOCKETS 9
 
 #define READ (LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR)
 #define WRITE (READ | LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_TRUNCATE)
@@ -41,7 +46,8 @@ typedef struct Attributes {
 } Attributes;
 
 static const uint64_t uses[] = {
-        [LANDLOCK_USE_ALL] = ~UINT64_C(0),
+        [LANDLOCK_USE_ALL] = ~LANDLOCK_ACCESS_FS_RESOLVE_UNIX,
+        [LANDLOCK_USE_SOCKETS] = ~UINT64_C(0),
         [LANDLOCK_USE_FILES] = WRITE | LANDLOCK_ACCESS_FS_MAKE_REG | LANDLOCK_ACCESS_FS_REMOVE_FILE,
         [LANDLOCK_USE_FOLDERS] = WRITE | LANDLOCK_ACCESS_FS_MAKE_DIR | LANDLOCK_ACCESS_FS_REMOVE_DIR,
         [LANDLOCK_USE_READ] = READ,
@@ -49,9 +55,10 @@ static const uint64_t uses[] = {
 
 /* Everything that @version can forbid, but for the network, which sandboxes do not share with anybody. */
 static Attributes attributes_of(int version) {
-        uint64_t last = version >= 5   ? LANDLOCK_ACCESS_FS_IOCTL_DEV
-                        : version >= 3 ? LANDLOCK_ACCESS_FS_TRUNCATE
-                                       : LANDLOCK_ACCESS_FS_REFER;
+        uint64_t last = version >= VERSION_SOCKETS ? LANDLOCK_ACCESS_FS_RESOLVE_UNIX
+                        : version >= 5             ? LANDLOCK_ACCESS_FS_IOCTL_DEV
+                        : version >= 3             ? LANDLOCK_ACCESS_FS_TRUNCATE
+                                                   : LANDLOCK_ACCESS_FS_REFER;
         return (Attributes){
                 .files = last | (last - 1),
                 .scoped = version >= 6 ? LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | LANDLOCK_SCOPE_SIGNAL : 0,
@@ -68,9 +75,18 @@ static int add_rule(int ruleset, const LandlockRule *rule, uint64_t known) {
         return syscall(SYS_landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &attr, 0) < 0 ? -errno : 0;
 }
 
-int landlock_restrict(const LandlockRule *rules, size_t n_rules) {
+static int find_version(void) {
         int version = (int) syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
-        if (version < VERSION_MIN || IS_SANITIZED)
+        return IS_SANITIZED ? 0 : version;
+}
+
+bool landlock_knows_sockets(void) {
+        return find_version() >= VERSION_SOCKETS;
+}
+
+int landlock_restrict(const LandlockRule *rules, size_t n_rules) {
+        int version = find_version();
+        if (version < VERSION_MIN)
                 return 0;
         const Attributes attributes = attributes_of(version);
         _cleanup_close_ int ruleset =

@@ -21,8 +21,11 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/strings.h"
 #include "keeper/kept-sandbox.h"
+#include "keeper/landlock.h"
 #include "keeper/rootfs-parts.h"
+#include "keeper/source-sockets.h"
 
 #define TREE (OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE)
 
@@ -99,9 +102,39 @@ static int open_mount(const KeeperConfig *config, const KeptSource *mount, int *
         return 0;
 }
 
+static bool has_sockets(const KeptSource *mount) {
+        return !mount->is_copied && (mount->writable || mount->sockets);
+}
+
+bool mounts_have_sockets(const KeeperConfig *config) {
+        for (size_t i = 0; i < config->n_sources; i++)
+                if (has_sockets(&config->sources[i]))
+                        return true;
+        return false;
+}
+
+static int refuse_sockets(const KeeperConfig *config, HutchError *err) {
+        bool are_kept = landlock_knows_sockets() && !mounts_have_sockets(config);
+        char path[128];
+        for (size_t i = 0; i < config->n_sources && !are_kept; i++) {
+                const KeptSource *mount = &config->sources[i];
+                if (mount->is_copied || has_sockets(mount) || source_find_socket(mount->fd, path, sizeof(path)) == 0)
+                        continue;
+                str_make_printable(path);
+                return error_set(err, -EINVAL, "SOURCE_INVALID",
+                                 "the source of the read-only mount at %s has a Unix socket in it, '%s', to which "
+                                 "what runs inside could connect; allow it by the mount's 'sockets', or leave it out",
+                                 mount->target, path);
+        }
+        return 0;
+}
+
 int mounts_open_trees(const KeeperConfig *config, int *ret_trees, HutchError *err) {
         for (size_t i = 0; i < config->n_sources; i++)
                 ret_trees[i] = -1;
+        int refused = refuse_sockets(config, err);
+        if (refused < 0)
+                return refused;
         if (keeper_config_is_rootless(config))
                 return 0;
         for (size_t i = 0; i < config->n_sources; i++) {

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include <stdbool.h>
+
 #include "base/error.h"
 #include "keeper/config.h"
 
@@ -12,7 +14,12 @@
  * mounted as they are, and only to be read. Without root the agent is that owner already, and PID 1, which has the
  * right to mount in its own namespace only, finds them there by their paths. */
 
-/* With root: opens the trees that are to be mounted, before PID 1 is cloned. @ret_trees has room for config->n_sources;
+/* Whether what runs inside may connect to sockets of the host in some mount: that is so in those that can be written,
+ * and where the caller has said so. Else Landlock forbids it altogether, where it can. */
+bool mounts_have_sockets(const KeeperConfig *config) __attribute__((nonnull));
+
+/* Refuses what is mounted read-only and has sockets of the host in it, as far as nothing else keeps those. With root:
+ * opens the trees that are to be mounted, before PID 1 is cloned. @ret_trees has room for config->n_sources;
  * -1 where there is none yet. */
 int mounts_open_trees(const KeeperConfig *config, int *ret_trees, HutchError *err) __attribute__((nonnull(1)));
 

@@ -27,6 +27,7 @@
 #include "keeper/kept-sandbox.h"
 #include "keeper/landlock.h"
 #include "keeper/limit-groups.h"
+#include "keeper/mounts.h"
 #include "keeper/privileges.h"
 #include "keeper/rootfs.h"
 #include "keeper/rootless.h"
@@ -319,10 +320,14 @@ int sandbox_finish(KeptSandbox *sandbox, HutchError *err) {
 int sandbox_confine(const KeptSandbox *sandbox, int state_folder) {
         /* Where there are no cgroups processes are found by /proc. */
         _cleanup_close_ int proc = sandbox->cgroup < 0 ? open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
+        bool has_sockets = mounts_have_sockets(sandbox->config);
         LandlockRule rules[6 + N_CONTROLLERS] = {
-                { sandbox->root, LANDLOCK_USE_ALL },  { sandbox->message_queues, LANDLOCK_USE_ALL },
-                { state_folder, LANDLOCK_USE_FILES }, { sandbox->cgroup_above, LANDLOCK_USE_FOLDERS },
-                { proc, LANDLOCK_USE_READ },          { sandbox->image, LANDLOCK_USE_READ },
+                { sandbox->root, has_sockets ? LANDLOCK_USE_SOCKETS : LANDLOCK_USE_ALL },
+                { sandbox->message_queues, LANDLOCK_USE_ALL },
+                { state_folder, LANDLOCK_USE_FILES },
+                { sandbox->cgroup_above, LANDLOCK_USE_FOLDERS },
+                { proc, LANDLOCK_USE_READ },
+                { sandbox->image, LANDLOCK_USE_READ },
         };
         for (int i = 0; i < N_CONTROLLERS; i++)
                 rules[6 + i] = (LandlockRule){ sandbox->limits[i].folder, LANDLOCK_USE_FOLDERS };

@@ -62,6 +62,7 @@ typedef struct SandboxMount {
         char *source; /* as the caller named it */
         char *target;
         bool writable;
+        bool sockets; /* those of the host in it may be connected to although it is read-only */
 } SandboxMount;
 
 /* A folder or file of the host that is copied into a sandbox when that is new. */

@@ -70,6 +70,8 @@ def test_a_command_that_does_not_read_its_input_ends(hutch):
         (["--image", "none-such", "true"], 125, "image"),
         (["-v", "/no/such:/x:ro", "true"], 125, "the source '/no/such' does not exist"),
         (["--mount", "type=bind,src=/no/such,dst=/x", "true"], 125, "the source '/no/such' does not exist"),
+        (["-v", "./no-such:/x", "true"], 125, "/no-such' does not exist"),
+        (["-v", "../no-such:/x", "true"], 125, "/no-such' does not exist"),
         (["-v", "/etc:/x", "true"], 125, "the source '/etc' belongs to root"),
         (["-v", "/proc:/x:ro", "true"], 125, "the source '/proc' is in a file system of the kernel's"),
     ],

@@ -2,8 +2,10 @@
 """Folders and files of the host in sandboxes: mounts, and the workspace when it is one. Of root's daemon and of those
 of an ordinary user."""
 
+import ctypes
 import os
 import shutil
+import socket
 import tempfile
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from sandbox_files import Files
 from user_daemon import UID, UserDaemon
 
 NOBODY, NOGROUP = 65534, 65534
+SOURCE_INVALID = 39
 
 
 class Host:
@@ -247,6 +250,88 @@ def test_a_source_that_is_swapped_is_found_out_at_the_next_start(daemon, mounted
     finally:
         project.unlink()
         (host.open / "moved").rename(project)
+
+
+# ---- Sockets of the host ----
+
+CONNECT = """
+import socket
+try:
+    socket.socket(socket.AF_UNIX).connect("/data/deep/host.sock")
+    print("connected")
+except OSError as error:
+    print(type(error).__name__)
+"""
+
+
+def keeps_sockets() -> bool:
+    """Whether the kernel's Landlock forbids to connect to sockets by their paths."""
+    return ctypes.CDLL(None).syscall(444, None, 0, 1) >= 9
+
+
+@pytest.fixture(name="listening")
+def make_listening(host, project):
+    """The project, with a socket of its owner's on which somebody of the host's listens."""
+    folder = host.make("project/deep")
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(folder / "host.sock"))
+    listener.listen()
+    host.give(folder / "host.sock")
+    yield project
+    listener.close()
+
+
+@pytest.mark.parametrize("kind", ["mount", "workspace"])
+def test_a_socket_of_the_hosts_is_not_reached_by_a_read_only_mount(daemon, listening, kind):
+    spec = {
+        "mount": {"mounts": [{"source": str(listening), "target": "/data"}]},
+        "workspace": {"workspace": {"source": str(listening), "target": "/data", "read_only": True}},
+    }[kind]
+    sandbox = daemon.wait(daemon.create(**spec).id, "READY", "FAILED")
+    try:
+        if keeps_sockets():
+            assert daemon.run(sandbox.id, "python3", "-c", CONNECT).stdout == b"PermissionError\n"
+        else:
+            assert state_name(sandbox) == "FAILED"
+            assert sandbox.state_reason == SOURCE_INVALID
+            assert "'deep/host.sock'" in sandbox.state_message and "/data" in sandbox.state_message
+    finally:
+        daemon.remove(sandbox.id)
+
+
+@pytest.mark.parametrize("kind", ["asked for", "workspace", "writable"])
+def test_a_socket_of_the_hosts_is_reached_where_that_is_said(daemon, listening, kind):
+    spec = {
+        "asked for": {"mounts": [{"source": str(listening), "target": "/data", "sockets": True}]},
+        "writable": {"mounts": [{"source": str(listening), "target": "/data", "writable": True}]},
+        "workspace": {
+            "workspace": {"source": str(listening), "target": "/data", "read_only": True, "sockets": True},
+        },
+    }[kind]
+    sandbox = daemon.ready(**spec)
+    try:
+        assert daemon.run(sandbox, "python3", "-c", CONNECT).stdout == b"connected\n"
+    finally:
+        daemon.remove(sandbox)
+
+
+def test_sockets_inside_are_nobody_elses_business(daemon, mounted, project):
+    """Not even where a mount keeps those of the host."""
+    script = """
+import socket
+listener = socket.socket(socket.AF_UNIX)
+listener.bind("/workspace/own.sock")
+listener.listen()
+socket.socket(socket.AF_UNIX).connect("/workspace/own.sock")
+print("connected")
+"""
+    sandbox = mounted((project, "/data"))
+    assert daemon.run(sandbox, "python3", "-c", script).stdout == b"connected\n"
+
+
+def test_sockets_have_a_meaning_only_with_a_source(daemon):
+    with refused("FIELD_INVALID", "spec.workspace.sockets"):
+        daemon.create(workspace={"sockets": True})
 
 
 # ---- Rules ----

@@ -795,7 +795,10 @@ type Mount struct {
 	// Path inside: absolute, not "/", unique. Required.
 	Target string `protobuf:"bytes,2,opt,name=target,proto3" json:"target,omitempty"`
 	// Whether the sandbox may write. Default: no.
-	Writable      bool `protobuf:"varint,3,opt,name=writable,proto3" json:"writable,omitempty"`
+	Writable bool `protobuf:"varint,3,opt,name=writable,proto3" json:"writable,omitempty"`
+	// Whether what runs inside may connect to Unix sockets in the source although it is read-only. Default: no, and
+	// a sandbox does not start when one is found in it. Those of a writable mount can always be connected to.
+	Sockets       bool `protobuf:"varint,4,opt,name=sockets,proto3" json:"sockets,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -847,6 +850,13 @@ func (x *Mount) GetTarget() string {
 func (x *Mount) GetWritable() bool {
 	if x != nil {
 		return x.Writable
+	}
+	return false
+}
+
+func (x *Mount) GetSockets() bool {
+	if x != nil {
+		return x.Sockets
 	}
 	return false
 }
@@ -923,7 +933,9 @@ type Workspace struct {
 	// Whether the mounted folder is read-only. Default: no. Without a source it has no meaning and must be unset.
 	ReadOnly bool `protobuf:"varint,2,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
 	// Path inside: absolute, not "/". Empty: "/workspace".
-	Target        string `protobuf:"bytes,3,opt,name=target,proto3" json:"target,omitempty"`
+	Target string `protobuf:"bytes,3,opt,name=target,proto3" json:"target,omitempty"`
+	// As Mount.sockets, when it is read-only. Without a source it has no meaning and must be unset.
+	Sockets       bool `protobuf:"varint,4,opt,name=sockets,proto3" json:"sockets,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -977,6 +989,13 @@ func (x *Workspace) GetTarget() string {
 		return x.Target
 	}
 	return ""
+}
+
+func (x *Workspace) GetSockets() bool {
+	if x != nil {
+		return x.Sockets
+	}
+	return false
 }
 
 // A secret of the daemon's, given to a sandbox. The value never appears in any answer.
@@ -3688,19 +3707,21 @@ const file_hutch_v1_sandbox_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"S\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"m\n" +
 	"\x05Mount\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x16\n" +
 	"\x06target\x18\x02 \x01(\tR\x06target\x12\x1a\n" +
-	"\bwritable\x18\x03 \x01(\bR\bwritable\"P\n" +
+	"\bwritable\x18\x03 \x01(\bR\bwritable\x12\x18\n" +
+	"\asockets\x18\x04 \x01(\bR\asockets\"P\n" +
 	"\x04Copy\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x16\n" +
 	"\x06target\x18\x02 \x01(\tR\x06target\x12\x18\n" +
-	"\aexclude\x18\x03 \x03(\tR\aexclude\"X\n" +
+	"\aexclude\x18\x03 \x03(\tR\aexclude\"r\n" +
 	"\tWorkspace\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x1b\n" +
 	"\tread_only\x18\x02 \x01(\bR\breadOnly\x12\x16\n" +
-	"\x06target\x18\x03 \x01(\tR\x06target\"I\n" +
+	"\x06target\x18\x03 \x01(\tR\x06target\x12\x18\n" +
+	"\asockets\x18\x04 \x01(\bR\asockets\"I\n" +
 	"\rSecretBinding\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03env\x18\x02 \x01(\tR\x03env\x12\x12\n" +

@@ -94,6 +94,7 @@ static HostFiles list_host_files(const NativeSources *sources) {
                 mount->group = source->source.group;
                 mount->target = source->target;
                 mount->writable = source->writable;
+                mount->sockets = source->sockets;
                 if (source->copy)
                         add_copy(&files, mount, source->copy);
                 else

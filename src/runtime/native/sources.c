@@ -44,7 +44,8 @@ static void add_tool(NativeSources *sources, const SourceRules *rules, const San
         const char *part;
 
         for (size_t i = 0; (part = tool_part(rules, name, i)); i++) {
-                NativeSource source = { .target = tool_part_target(part) };
+                /* A tool may have a socket there by which it reaches what belongs to it on the host. */
+                NativeSource source = { .target = tool_part_target(part), .sockets = true };
 
                 if (has_target(spec, source.target) || tool_open_part(rules, part, home, &source.source, NULL) < 0)
                         free(source.target);
@@ -62,7 +63,7 @@ static int open_all(NativeSources *sources, const SourceRules *rules, const Runt
 
         for (size_t i = 0; i < sandbox->n_mounts && r == 0; i++) {
                 const SandboxMount *mount = &sandbox->mounts[i];
-                NativeSource source = { .writable = mount->writable };
+                NativeSource source = { .writable = mount->writable, .sockets = mount->sockets };
 
                 r = source_open(&owners, mount->source, home, mount->writable ? SOURCE_WRITE : SOURCE_READ,
                                 &source.source, err);

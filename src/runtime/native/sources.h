@@ -13,6 +13,7 @@ typedef struct NativeSource {
         Source source;
         char *target;
         bool writable;
+        bool sockets;            /* of the host in it are not looked for */
         const SandboxCopy *copy; /* what it is copied for, as long as the spec; NULL: it is mounted */
 } NativeSource;
 

@@ -2819,7 +2819,7 @@ const ProtobufCMessageDescriptor hutch__v1__sandbox_spec__descriptor =
   (ProtobufCMessageInit) hutch__v1__sandbox_spec__init,
   NULL,NULL,NULL    /* reserved[123] */
 };
-static const ProtobufCFieldDescriptor hutch__v1__mount__field_descriptors[3] =
+static const ProtobufCFieldDescriptor hutch__v1__mount__field_descriptors[4] =
 {
   {
     "source",
@@ -2857,8 +2857,21 @@ static const ProtobufCFieldDescriptor hutch__v1__mount__field_descriptors[3] =
     0,             /* flags */
     0,NULL,NULL    /* reserved1,reserved2, etc */
   },
+  {
+    "sockets",
+    4,
+    PROTOBUF_C_LABEL_NONE,
+    PROTOBUF_C_TYPE_BOOL,
+    0,   /* quantifier_offset */
+    offsetof(Hutch__V1__Mount, sockets),
+    NULL,
+    NULL,
+    0,             /* flags */
+    0,NULL,NULL    /* reserved1,reserved2, etc */
+  },
 };
 static const unsigned hutch__v1__mount__field_indices_by_name[] = {
+  3,   /* field[3] = sockets */
   0,   /* field[0] = source */
   1,   /* field[1] = target */
   2,   /* field[2] = writable */
@@ -2866,7 +2879,7 @@ static const unsigned hutch__v1__mount__field_indices_by_name[] = {
 static const ProtobufCIntRange hutch__v1__mount__number_ranges[1 + 1] =
 {
   { 1, 0 },
-  { 0, 3 }
+  { 0, 4 }
 };
 const ProtobufCMessageDescriptor hutch__v1__mount__descriptor =
 {
@@ -2876,7 +2889,7 @@ const ProtobufCMessageDescriptor hutch__v1__mount__descriptor =
   "Hutch__V1__Mount",
   "hutch.v1",
   sizeof(Hutch__V1__Mount),
-  3,
+  4,
   hutch__v1__mount__field_descriptors,
   hutch__v1__mount__field_indices_by_name,
   1,  hutch__v1__mount__number_ranges,
@@ -2947,7 +2960,7 @@ const ProtobufCMessageDescriptor hutch__v1__copy__descriptor =
   (ProtobufCMessageInit) hutch__v1__copy__init,
   NULL,NULL,NULL    /* reserved[123] */
 };
-static const ProtobufCFieldDescriptor hutch__v1__workspace__field_descriptors[3] =
+static const ProtobufCFieldDescriptor hutch__v1__workspace__field_descriptors[4] =
 {
   {
     "source",
@@ -2985,16 +2998,29 @@ static const ProtobufCFieldDescriptor hutch__v1__workspace__field_descriptors[3]
     0,             /* flags */
     0,NULL,NULL    /* reserved1,reserved2, etc */
   },
+  {
+    "sockets",
+    4,
+    PROTOBUF_C_LABEL_NONE,
+    PROTOBUF_C_TYPE_BOOL,
+    0,   /* quantifier_offset */
+    offsetof(Hutch__V1__Workspace, sockets),
+    NULL,
+    NULL,
+    0,             /* flags */
+    0,NULL,NULL    /* reserved1,reserved2, etc */
+  },
 };
 static const unsigned hutch__v1__workspace__field_indices_by_name[] = {
   1,   /* field[1] = read_only */
+  3,   /* field[3] = sockets */
   0,   /* field[0] = source */
   2,   /* field[2] = target */
 };
 static const ProtobufCIntRange hutch__v1__workspace__number_ranges[1 + 1] =
 {
   { 1, 0 },
-  { 0, 3 }
+  { 0, 4 }
 };
 const ProtobufCMessageDescriptor hutch__v1__workspace__descriptor =
 {
@@ -3004,7 +3030,7 @@ const ProtobufCMessageDescriptor hutch__v1__workspace__descriptor =
   "Hutch__V1__Workspace",
   "hutch.v1",
   sizeof(Hutch__V1__Workspace),
-  3,
+  4,
   hutch__v1__workspace__field_descriptors,
   hutch__v1__workspace__field_indices_by_name,
   1,  hutch__v1__workspace__number_ranges,

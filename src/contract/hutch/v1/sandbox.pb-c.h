@@ -447,10 +447,15 @@ struct  Hutch__V1__Mount
    * Whether the sandbox may write. Default: no.
    */
   protobuf_c_boolean writable;
+  /*
+   * Whether what runs inside may connect to Unix sockets in the source although it is read-only. Default: no, and
+   * a sandbox does not start when one is found in it. Those of a writable mount can always be connected to.
+   */
+  protobuf_c_boolean sockets;
 };
 #define HUTCH__V1__MOUNT__INIT \
  { PROTOBUF_C_MESSAGE_INIT (&hutch__v1__mount__descriptor) \
-    , (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string, 0 }
+    , (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string, 0, 0 }
 
 
 /*
@@ -496,10 +501,14 @@ struct  Hutch__V1__Workspace
    * Path inside: absolute, not "/". Empty: "/workspace".
    */
   char *target;
+  /*
+   * As Mount.sockets, when it is read-only. Without a source it has no meaning and must be unset.
+   */
+  protobuf_c_boolean sockets;
 };
 #define HUTCH__V1__WORKSPACE__INIT \
  { PROTOBUF_C_MESSAGE_INIT (&hutch__v1__workspace__descriptor) \
-    , (char *)protobuf_c_empty_string, 0, (char *)protobuf_c_empty_string }
+    , (char *)protobuf_c_empty_string, 0, (char *)protobuf_c_empty_string, 0 }
 
 
 /*

@@ -507,6 +507,7 @@ class Mount(_message.Message):
     SOURCE_FIELD_NUMBER: _builtins.int
     TARGET_FIELD_NUMBER: _builtins.int
     WRITABLE_FIELD_NUMBER: _builtins.int
+    SOCKETS_FIELD_NUMBER: _builtins.int
     source: _builtins.str
     """Path on the host: absolute or "~/…" (the caller's home), existing, not a symlink, in a folder the operator allows.
     Required.
@@ -515,16 +516,21 @@ class Mount(_message.Message):
     """Path inside: absolute, not "/", unique. Required."""
     writable: _builtins.bool
     """Whether the sandbox may write. Default: no."""
+    sockets: _builtins.bool
+    """Whether what runs inside may connect to Unix sockets in the source although it is read-only. Default: no, and
+    a sandbox does not start when one is found in it. Those of a writable mount can always be connected to.
+    """
     def __init__(
         self,
         *,
         source: _builtins.str = ...,
         target: _builtins.str = ...,
         writable: _builtins.bool = ...,
+        sockets: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["source", b"source", "target", b"target", "writable", b"writable"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["sockets", b"sockets", "source", b"source", "target", b"target", "writable", b"writable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -571,22 +577,26 @@ class Workspace(_message.Message):
     SOURCE_FIELD_NUMBER: _builtins.int
     READ_ONLY_FIELD_NUMBER: _builtins.int
     TARGET_FIELD_NUMBER: _builtins.int
+    SOCKETS_FIELD_NUMBER: _builtins.int
     source: _builtins.str
     """Path on the host to mount there, with the rules of Mount.source. Empty: an empty folder of the sandbox's own."""
     read_only: _builtins.bool
     """Whether the mounted folder is read-only. Default: no. Without a source it has no meaning and must be unset."""
     target: _builtins.str
     """Path inside: absolute, not "/". Empty: "/workspace"."""
+    sockets: _builtins.bool
+    """As Mount.sockets, when it is read-only. Without a source it has no meaning and must be unset."""
     def __init__(
         self,
         *,
         source: _builtins.str = ...,
         read_only: _builtins.bool = ...,
         target: _builtins.str = ...,
+        sockets: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["read_only", b"read_only", "source", b"source", "target", b"target"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["read_only", b"read_only", "sockets", b"sockets", "source", b"source", "target", b"target"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -2195,7 +2195,7 @@ const ProtobufCMessageDescriptor hutch__keeper__v1__environment_variable__descri
   (ProtobufCMessageInit) hutch__keeper__v1__environment_variable__init,
   NULL,NULL,NULL    /* reserved[123] */
 };
-static const ProtobufCFieldDescriptor hutch__keeper__v1__keeper_mount__field_descriptors[4] =
+static const ProtobufCFieldDescriptor hutch__keeper__v1__keeper_mount__field_descriptors[5] =
 {
   {
     "source",
@@ -2245,9 +2245,22 @@ static const ProtobufCFieldDescriptor hutch__keeper__v1__keeper_mount__field_des
     0,             /* flags */
     0,NULL,NULL    /* reserved1,reserved2, etc */
   },
+  {
+    "sockets",
+    5,
+    PROTOBUF_C_LABEL_NONE,
+    PROTOBUF_C_TYPE_BOOL,
+    0,   /* quantifier_offset */
+    offsetof(Hutch__Keeper__V1__KeeperMount, sockets),
+    NULL,
+    NULL,
+    0,             /* flags */
+    0,NULL,NULL    /* reserved1,reserved2, etc */
+  },
 };
 static const unsigned hutch__keeper__v1__keeper_mount__field_indices_by_name[] = {
   3,   /* field[3] = group */
+  4,   /* field[4] = sockets */
   0,   /* field[0] = source */
   1,   /* field[1] = target */
   2,   /* field[2] = writable */
@@ -2255,7 +2268,7 @@ static const unsigned hutch__keeper__v1__keeper_mount__field_indices_by_name[] =
 static const ProtobufCIntRange hutch__keeper__v1__keeper_mount__number_ranges[1 + 1] =
 {
   { 1, 0 },
-  { 0, 4 }
+  { 0, 5 }
 };
 const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_mount__descriptor =
 {
@@ -2265,7 +2278,7 @@ const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_mount__descriptor =
   "Hutch__Keeper__V1__KeeperMount",
   "hutch.keeper.v1",
   sizeof(Hutch__Keeper__V1__KeeperMount),
-  4,
+  5,
   hutch__keeper__v1__keeper_mount__field_descriptors,
   hutch__keeper__v1__keeper_mount__field_indices_by_name,
   1,  hutch__keeper__v1__keeper_mount__number_ranges,

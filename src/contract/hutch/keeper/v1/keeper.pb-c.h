@@ -322,10 +322,14 @@ struct  Hutch__Keeper__V1__KeeperMount
    * Group on the host of what is made in it.
    */
   uint32_t group;
+  /*
+   * Whether sockets of the host in it are not looked for before it is mounted read-only.
+   */
+  protobuf_c_boolean sockets;
 };
 #define HUTCH__KEEPER__V1__KEEPER_MOUNT__INIT \
  { PROTOBUF_C_MESSAGE_INIT (&hutch__keeper__v1__keeper_mount__descriptor) \
-    , (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string, 0, 0 }
+    , (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string, 0, 0, 0 }
 
 
 /*
