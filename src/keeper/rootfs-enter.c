@@ -18,6 +18,7 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include "base/fd-pass.h"
@@ -29,8 +30,9 @@
 #include "keeper/shared-sys.h"
 
 #define SAFE (MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC)
-#define TMP_BYTES_PER_INODE 4096 /* files without bytes take memory, too */
-#define TMP_INODES_MIN UINT64_C(1024)
+#define BYTES_PER_INODE 4096 /* in memory: files without bytes take some, too */
+#define INODES_MIN UINT64_C(1024)
+#define MEMORY_SIZE_DEFAULT (UINT64_C(1) << 30) /* of the file system in memory, where memory has no limit */
 #define EMPTY_PATHS (MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH)
 #define TERMINALS_MAX "64" /* of the host's, which all sandboxes have together: 4096, less 1024 for itself */
 #define WATCHERS_SHARE 8   /* of which a sandbox has one, without root */
@@ -130,13 +132,33 @@ static int mount_new(int root, const char *path, const char *type, const Option 
 #define MEMORY_EMPTY "empty"
 #define MEMORY_BOOT_ID "boot-id"
 
+/* Makes a file system in memory with room for @size bytes and as many files as fit into them. */
+static int make_in_memory(uint64_t size, const char *mode, unsigned attributes, int *ret_tree) {
+        uint64_t inodes = size / BYTES_PER_INODE;
+        char size_text[32], inodes_text[32];
+        (void) snprintf(size_text, sizeof(size_text), "%" PRIu64, size);
+        (void) snprintf(inodes_text, sizeof(inodes_text), "%" PRIu64, inodes > INODES_MIN ? inodes : INODES_MIN);
+        const Option options[] = { { "mode", mode }, { "size", size_text }, { "nr_inodes", inodes_text }, {} };
+        return make("tmpfs", options, attributes, ret_tree);
+}
+
+/* Half of the memory that the sandbox may have, as the kernel's own default is half of the machine's: what fills it up
+ * meets ENOSPC, and is not killed. */
+static uint64_t memory_size(const KeeperConfig *config) {
+        uint64_t size = config->memory_bytes > 0 ? config->memory_bytes / 2 : MEMORY_SIZE_DEFAULT;
+        struct sysinfo info;
+        if (sysinfo(&info) < 0)
+                return size;
+        uint64_t half = (uint64_t) info.totalram * info.mem_unit / 2;
+        return size < half ? size : half;
+}
+
 /* Makes the one file system in memory for all that the sandbox has there, but for a /tmp with a limit of its own: the
  * kernel keeps a place for every file system in every cgroup that counts memory. Parts of it are mounted again where
  * they belong; as a whole it is on the image, where nobody looks, and is left with all that was before the root. */
 static int mount_memory(const Rootfs *rootfs, int *ret_memory) {
-        static const Option options[] = { { "mode", "0755" }, {} };
         _cleanup_close_ int memory = -1;
-        int r = make("tmpfs", options, MOUNT_ATTR_NOSUID, &memory);
+        int r = make_in_memory(memory_size(rootfs->config), "0755", MOUNT_ATTR_NOSUID, &memory);
         if (r < 0)
                 return r;
         if (mkdirat(memory, MEMORY_DEV, 0755) < 0 || mkdirat(memory, MEMORY_SHM, 01777) < 0 ||
@@ -423,13 +445,9 @@ static int mount_on_itself(int root, const char *path, uint64_t attributes) {
 static int mount_tmp(const KeeperConfig *config, int root) {
         unsigned attributes = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (config->tmp_noexec ? MOUNT_ATTR_NOEXEC : 0);
         if (config->tmp_bytes > 0) {
-                uint64_t inodes = config->tmp_bytes / TMP_BYTES_PER_INODE;
-                char size[32], nr_inodes[32];
-                (void) snprintf(size, sizeof(size), "%" PRIu64, config->tmp_bytes);
-                (void) snprintf(nr_inodes, sizeof(nr_inodes), "%" PRIu64,
-                                inodes > TMP_INODES_MIN ? inodes : TMP_INODES_MIN);
-                const Option options[] = { { "mode", "1777" }, { "size", size }, { "nr_inodes", nr_inodes }, {} };
-                return mount_new(root, "tmp", "tmpfs", options, attributes);
+                _cleanup_close_ int tree = -1;
+                int r = make_in_memory(config->tmp_bytes, "1777", attributes, &tree);
+                return r < 0 ? r : attach(tree, root, "tmp");
         }
         if (!config->tmp_noexec && !config->read_only_root)
                 return 0;

@@ -2,10 +2,12 @@
 """Walls that are seen only when the one before them, the list of system calls, is not there: keepers without it."""
 
 import ctypes
+import os
 import subprocess
 import sys
 
 import sanitizers
+from keeper import MIB
 
 SEARCH = """
 import ctypes, errno
@@ -51,3 +53,50 @@ def test_nothing_runs_with_a_list_that_the_kernel_refuses(start_keeper):
     keeper = start_keeper({"seccomp_filter": b"\xff" * 8})
     failure = keeper.describe().failure if sanitizers.LOGS else keeper.shell("true").end.failure
     assert "Invalid argument" in failure.message, failure
+
+
+FILL = """
+import errno, os, sys
+
+def fails_with(work):
+    try:
+        return work() or "nothing"
+    except OSError as error:
+        return errno.errorcode[error.errno]
+
+def fill():
+    with open(path, "wb", buffering=0) as file:
+        for _ in range(int(sys.argv[1]) >> 20):
+            file.write(bytes(1 << 20))
+
+def make_files():
+    for number in range(int(sys.argv[1]) // 4096):
+        os.close(os.open(f"{path}-{number}", os.O_CREAT))
+
+for folder in ("/dev/shm", "/dev"):
+    path = folder + "/hutch-test"
+    limits = os.statvfs(folder)
+    print(limits.f_blocks * limits.f_frsize, limits.f_files, fails_with(fill), end=" ")
+    os.unlink(path)
+    print(fails_with(make_files))
+    for name in os.listdir(folder):
+        if name.startswith("hutch-test"):
+            os.unlink(os.path.join(folder, name))
+"""
+
+
+def test_files_in_memory_have_a_limit(start_keeper):
+    """Of their own: there may be none of memory."""
+    keeper = start_keeper({"limits": {"no_network": True, "memory_bytes": 64 * MIB}})
+    ran = keeper.run("/usr/bin/python3", "-c", FILL, str(48 * MIB))
+    limits = f"{32 * MIB} {32 * MIB // 4096} ENOSPC ENOSPC"
+    assert keeper.output(ran.exec_id).decode().splitlines() == [limits, limits], keeper.output(ran.exec_id, "err")
+
+
+def test_without_a_limit_of_memory_files_in_it_have_one(start_keeper):
+    keeper = start_keeper()
+    ran = keeper.shell("stat -f -c '%b %s' /dev/shm /dev")
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    sizes = [line.split() for line in keeper.output(ran.exec_id).decode().splitlines()]
+    assert len(sizes) == 2
+    assert all(int(blocks) * int(size) <= min(1024 * MIB, memory // 2) for blocks, size in sizes), sizes
