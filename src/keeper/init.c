@@ -32,7 +32,7 @@
 #include "keeper/privileges.h"
 #include "keeper/rootfs-parts.h"
 
-#define N_FDS (N_NAMESPACES + 3)
+#define N_FDS (N_NAMESPACES + 4)
 
 static const char *const namespace_names[N_NAMESPACES] = {
         [NAMESPACE_USER] = "user", [NAMESPACE_MOUNT] = "mnt", [NAMESPACE_NET] = "net",
@@ -201,6 +201,7 @@ static int set_up(const KeptSandbox *sandbox, Rootfs *rootfs, int socket, gid_t 
         r = rootfs_enter(rootfs, ret_what);
         if (r < 0)
                 return r;
+        fds[N_NAMESPACES + 3] = rootfs->image_clone;
         *ret_what = "its terminals";
         r = open_path("/dev/pts/ptmx", &fds[N_NAMESPACES]);
         if (r >= 0)

@@ -39,7 +39,7 @@ struct KeptSandbox {
         int ptmx;               /* of the sandbox's own devpts, with O_PATH */
         int root;               /* the sandbox's /, with O_PATH */
         int kept;               /* its own files, with O_PATH (rootfs.h) */
-        int image;              /* what they lie over, with O_PATH */
+        int image;              /* what they lie over, read-only, with O_PATH */
         int message_queues;     /* its file system of these, which is mounted nowhere */
         int init_socket;        /* PID 1 ends when it is closed */
         int cgroup;             /* of what is inside; -1: there are none */

@@ -229,8 +229,19 @@ static int attach_layers(const Rootfs *rootfs) {
         return 0;
 }
 
-static int mount_root(const Rootfs *rootfs, int *ret_root, int *ret_memory) {
+/* Those who look at what has changed get the image as a mount that is nowhere, and that cannot be written through. */
+static int clone_image(Rootfs *rootfs) {
+        rootfs->image_clone = open_tree(rootfs->image, "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH);
+        if (rootfs->image_clone < 0)
+                return -errno;
+        struct mount_attr attr = { .attr_set = MOUNT_ATTR_RDONLY };
+        return mount_setattr(rootfs->image_clone, "", AT_EMPTY_PATH, &attr, sizeof(attr)) < 0 ? -errno : 0;
+}
+
+static int mount_root(Rootfs *rootfs, int *ret_root, int *ret_memory) {
         int r = keeper_config_is_rootless(rootfs->config) ? 0 : attach_layers(rootfs);
+        if (r >= 0)
+                r = clone_image(rootfs);
         if (r < 0)
                 return r;
         _cleanup_close_ int root = -1, memory = -1;

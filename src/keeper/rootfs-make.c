@@ -28,7 +28,7 @@
 int rootfs_new(const KeeperConfig *config, Rootfs **ret_rootfs, HutchError *err) {
         _cleanup_(rootfs_freep) Rootfs *rootfs = new0(Rootfs, 1);
         rootfs->config = config;
-        rootfs->image = rootfs->folder = -1;
+        rootfs->image = rootfs->image_clone = rootfs->folder = -1;
         rootfs->shares_sys = shared_sys_clone();
         rootfs->host_files = host_files_find();
         rootfs->trees = new0(int, config->n_sources + 1);
@@ -47,6 +47,7 @@ Rootfs *rootfs_free(Rootfs *rootfs) {
         host_files_free(rootfs->host_files);
         free(rootfs->image_path);
         fd_close(rootfs->image);
+        fd_close(rootfs->image_clone);
         fd_close(rootfs->folder);
         for (size_t i = 0; i < rootfs->config->n_sources; i++)
                 fd_close(rootfs->trees[i]);
@@ -187,7 +188,7 @@ static int map_image(const char *path, pid_t init, int *ret_tree) {
         if (tree < 0)
                 return -errno;
         struct mount_attr attr = {
-                .attr_set = MOUNT_ATTR_IDMAP,
+                .attr_set = MOUNT_ATTR_IDMAP | MOUNT_ATTR_RDONLY,
                 .propagation = MS_PRIVATE,
                 .userns_fd = (uint64_t) users,
         };
@@ -212,17 +213,14 @@ static int clone_kept(const KeeperConfig *config, int *ret_tree) {
         return 0;
 }
 
-int rootfs_open_layers(const Rootfs *rootfs, int *ret_kept, int *ret_image) {
+int rootfs_open_kept(const Rootfs *rootfs, int *ret_kept) {
         _cleanup_close_ int state = open(rootfs->config->state_folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
         if (state < 0)
                 return -errno;
-        _cleanup_close_ int kept = openat(state, "fs", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        int kept = openat(state, "fs", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (kept < 0)
                 return -errno;
-        *ret_image = open(rootfs->image_path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-        if (*ret_image < 0)
-                return -errno;
-        *ret_kept = TAKE_FD(kept);
+        *ret_kept = kept;
         return 0;
 }
 

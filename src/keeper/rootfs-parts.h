@@ -11,6 +11,7 @@ struct Rootfs {
         HostFile *host_files;
         char *image_path;
         int image;                 /* in PID 1: the image's folder, as the sandbox is to see it */
+        int image_clone;           /* in PID 1: the same, read-only and mounted nowhere */
         int folder;                /* in PID 1: state_folder/fs */
         bool shares_sys;           /* its /sys is SHARED_SYS_FD */
         int *trees;                /* what is mounted of the host (mounts.h) */

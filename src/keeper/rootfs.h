@@ -50,8 +50,8 @@ DEFINE_CLEANUP(Rootfs *, rootfs_free);
 /* Makes state_folder/fs, unless it is there; never half. */
 int rootfs_make(const Rootfs *rootfs, HutchError *err) __attribute__((nonnull(1)));
 
-/* Opens what is kept and the image it lies over, both with O_PATH. */
-int rootfs_open_layers(const Rootfs *rootfs, int *ret_kept, int *ret_image) __attribute__((nonnull));
+/* Opens what is kept, with O_PATH. */
+int rootfs_open_kept(const Rootfs *rootfs, int *ret_kept) __attribute__((nonnull));
 
 /* Gives PID 1, whose uids are mapped by now, what it needs of the host, over a SOCK_SEQPACKET socket. */
 int rootfs_hand_over(const Rootfs *rootfs, pid_t init, int socket) __attribute__((nonnull));

@@ -33,7 +33,7 @@
 #include "keeper/rootless.h"
 
 #define NAMESPACES (CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS)
-#define N_FDS (N_NAMESPACES + 3)
+#define N_FDS (N_NAMESPACES + 4)
 #define KEEPER_NAME "keeper" /* of its cgroup, where it needs one */
 #define INIT_NAME "init"     /* of that of PID 1, the same */
 #define END_TIMEOUT (10 * NSEC_PER_SEC)
@@ -122,6 +122,7 @@ static int receive_report(KeptSandbox *sandbox, HutchError *err) {
         sandbox->ptmx = fds[N_NAMESPACES];
         sandbox->root = fds[N_NAMESPACES + 1];
         sandbox->message_queues = fds[N_NAMESPACES + 2];
+        sandbox->image = fds[N_NAMESPACES + 3];
         return 0;
 }
 
@@ -280,9 +281,9 @@ static int begin(KeptSandbox *sandbox, HutchError *err) {
                 r = finish_init(sandbox, init, err);
         if (r < 0)
                 return r;
-        r = rootfs_open_layers(rootfs, &sandbox->kept, &sandbox->image);
+        r = rootfs_open_kept(rootfs, &sandbox->kept);
         if (r < 0)
-                return fail(config, err, r, "its layers");
+                return fail(config, err, r, "its files");
         sandbox->keeper_pids = open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC);
         if (sandbox->keeper_pids < 0)
                 return fail(config, err, -errno, "the keeper's pid namespace");

@@ -2,12 +2,15 @@
 """Walls that are seen only when the one before them, the list of system calls, is not there: keepers without it."""
 
 import ctypes
+import errno
 import os
 import subprocess
 import sys
+from pathlib import Path
 
+import pytest
 import sanitizers
-from keeper import MIB
+from keeper import MIB, USER
 
 SEARCH = """
 import ctypes, errno
@@ -53,6 +56,19 @@ def test_nothing_runs_with_a_list_that_the_kernel_refuses(start_keeper):
     keeper = start_keeper({"seccomp_filter": b"\xff" * 8})
     failure = keeper.describe().failure if sanitizers.LOGS else keeper.shell("true").end.failure
     assert "Invalid argument" in failure.message, failure
+
+
+@pytest.mark.parametrize("is_rootless", [False, True], ids=["root", "a user"])
+def test_the_shared_image_cannot_be_written_through_a_keeper(start_keeper, is_rootless):
+    """Whoever has its descriptor, and be it root."""
+    keeper = start_keeper({"uid_base": USER, "uid_count": 1, "cgroup": ""}, USER) if is_rootless else start_keeper()
+    image = next(one for one in (keeper.folder.parents[1] / "images").iterdir() if one.name.startswith("host-"))
+    folders = [one for one in Path(f"/proc/{keeper.process.pid}/fd").iterdir() if one.exists() and image.samefile(one)]
+    assert folders
+    for folder in folders:
+        for name in ("etc/passwd", "etc/new"):
+            with pytest.raises(OSError, match=os.strerror(errno.EROFS)):
+                os.open(folder / name, os.O_WRONLY | os.O_CREAT)
 
 
 FILL = """
