@@ -19,6 +19,7 @@
 #include "contract/hutch/v1/sandbox.pb-c.h"
 #include "policy/capabilities.h"
 #include "policy/path-rules.h"
+#include "policy/profile.h"
 #include "rpc/core/protobuf.h"
 #include "runtime/runtime.h"
 
@@ -183,6 +184,14 @@ static void check_capabilities(const Message *message, const SandboxRules *rules
                                "sandboxes have no root here; 'hutch doctor' tells how they get one");
 }
 
+static void check_profile(const Message *message, const RuntimeVerbs *runtime, Violations *violations) {
+        if (runtime && profile_needs_private_files(message->profile) && !has_feature(runtime, "private-files"))
+                violations_add(violations, "profile", REASON_FEATURE_UNSUPPORTED,
+                               "'%s' needs files of the host with inodes of the sandbox's own, which this host does "
+                               "not have; 'hutch doctor' tells why",
+                               message->profile);
+}
+
 static const RuntimeVerbs *find_runtime(const Message *message, const SandboxRules *rules, Violations *violations) {
         for (Runtime *const *runtime = rules->runtimes; *runtime; runtime++)
                 if (!*message->runtime || str_equal((*runtime)->verbs->name, message->runtime))
@@ -239,6 +248,7 @@ static int build(const Message *message, const StoredSpec *stored, SandboxSpec *
         if (!is_duration(message->idle_ttl) || !is_duration(message->max_lifetime))
                 return -EBADMSG;
         limits_from_message(((Hutch__V1__EffectiveLimits *) effective)->limits, &spec->limits);
+        spec->limits.private_files = profile_needs_private_files(((Hutch__V1__EffectiveLimits *) effective)->profile);
 
         spec->image = xstrdup(*message->image ? message->image : IMAGE_DEFAULT);
         spec->runtime = xstrdup(message->runtime);
@@ -315,6 +325,7 @@ int sandbox_spec_create(const Message *message, const SandboxRules *rules, Viola
         check(&filled, rules, violations);
         runtime = find_runtime(&filled, rules, violations);
         check_capabilities(&filled, rules, runtime, violations);
+        check_profile(&filled, runtime, violations);
         limit_rules.not_enforced = runtime ? runtime->not_enforced : NULL;
         r = limits_resolve(filled.limits, filled.profile, &limit_rules, violations, &effective, &effective_len);
         if (r < 0)

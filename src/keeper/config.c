@@ -215,6 +215,8 @@ static KeeperConfig *config_new(const ConfigMessage *message) {
                 config->keeper_id = config->uid_base + --config->uid_count;
         config->disk_project = message->disk_project;
         config->capabilities = message->capabilities;
+        config->private_files = message->private_files;
+        config->root_in_memory = message->root_in_memory;
         if (timeout)
                 config->start_timeout = (uint64_t) timeout->seconds * NSEC_PER_SEC + (uint64_t) timeout->nanos;
         if (config->start_timeout == 0)

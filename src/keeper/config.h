@@ -75,6 +75,8 @@ typedef struct KeeperConfig {
         uint32_t disk_project; /* that its files belong to; 0: there are no quotas */
         bool read_only_root;
         bool tmp_noexec;
+        bool private_files;    /* files of the host must have inodes of the sandbox's own */
+        bool root_in_memory;   /* what is changed in the root is not kept */
         uint64_t capabilities; /* of root's processes inside: a bit for each number */
         KeptSource *sources;   /* first those that are mounted, then those that are copied */
         size_t n_sources;

@@ -16,34 +16,31 @@
 
 #include "base/strings.h"
 
-static const struct {
-        const char *path;
-        bool is_copied; /* if it is a file */
-} known[] = {
-        { "usr", false },
-        { "bin", false },
-        { "sbin", false },
-        { "lib", false },
-        { "lib32", false },
-        { "lib64", false },
-        { "libx32", false },
-        { "opt", false },
-        { "etc/alternatives", false },
-        { "etc/crypto-policies", false },
-        { "etc/fonts", false },
-        { "etc/ld.so.cache", false },
-        { "etc/ld.so.conf", true },
-        { "etc/ld.so.conf.d", false },
-        { "etc/localtime", true },
-        { "etc/mime.types", true },
-        { "etc/os-release", true },
-        { "etc/pki/ca-trust", false },
-        { "etc/pki/java", false },
-        { "etc/pki/tls/certs", false },
-        { "etc/protocols", true },
-        { "etc/services", true },
-        { "etc/ssl/certs", false },
-        { "etc/ssl/openssl.cnf", true },
+static const char *const known[] = {
+        "usr",
+        "bin",
+        "sbin",
+        "lib",
+        "lib32",
+        "lib64",
+        "libx32",
+        "opt",
+        "etc/alternatives",
+        "etc/crypto-policies",
+        "etc/fonts",
+        "etc/ld.so.cache",
+        "etc/ld.so.conf",
+        "etc/ld.so.conf.d",
+        "etc/localtime",
+        "etc/mime.types",
+        "etc/os-release",
+        "etc/pki/ca-trust",
+        "etc/pki/java",
+        "etc/pki/tls/certs",
+        "etc/protocols",
+        "etc/services",
+        "etc/ssl/certs",
+        "etc/ssl/openssl.cnf",
 };
 
 #define N_KNOWN (sizeof(known) / sizeof(known[0]))
@@ -57,7 +54,7 @@ static bool is_in_usr(const char *link_target) {
 }
 
 /* Looks whether the host has @path, and as what. */
-static bool find(const char *path, bool is_copied, HostFile *ret_file) {
+static bool find(const char *path, HostFile *ret_file) {
         char host_path[PATH_MAX], target[PATH_MAX];
         struct stat st;
         (void) snprintf(host_path, sizeof(host_path), "/%s", path);
@@ -77,10 +74,8 @@ static bool find(const char *path, bool is_copied, HostFile *ret_file) {
                 file = (HostFile){ .kind = HOST_FILE_LINKED, .link_target = xstrdup(target) };
         else if (S_ISDIR(st.st_mode))
                 file.kind = HOST_FILE_FOLDER;
-        else if (S_ISREG(st.st_mode) && is_copied)
-                file = (HostFile){ .kind = HOST_FILE_COPIED, .changed = st.st_mtim };
         else if (S_ISREG(st.st_mode))
-                file.kind = HOST_FILE_MOUNTED;
+                file = (HostFile){ .kind = HOST_FILE_COPIED, .changed = st.st_mtim };
         else
                 return false;
         file.path = xstrdup(path);
@@ -101,7 +96,7 @@ static size_t find_javas(HostFile *ret_files, size_t max) {
                         continue;
                 char path[NAME_MAX + sizeof("etc/")];
                 (void) snprintf(path, sizeof(path), "etc/%.*s", (int) (end - entry->d_name), entry->d_name);
-                n += find(path, false, ret_files + n);
+                n += find(path, ret_files + n);
         }
         return n;
 }
@@ -110,7 +105,7 @@ HostFile *host_files_find(void) {
         HostFile *files = new0(HostFile, N_KNOWN + JAVAS_MAX + 1);
         size_t n = 0;
         for (size_t i = 0; i < N_KNOWN; i++)
-                n += find(known[i].path, known[i].is_copied, files + n);
+                n += find(known[i], files + n);
         (void) find_javas(files + n, JAVAS_MAX);
         return files;
 }

@@ -10,10 +10,9 @@
 
 /* How something of the host comes into a sandbox. */
 typedef enum HostFileKind {
-        HOST_FILE_LINKED,  /* it is a link to something in /usr: there is the same one */
-        HOST_FILE_COPIED,  /* a small file that hardly ever changes: there is a copy in the image */
-        HOST_FILE_MOUNTED, /* a file, mounted on an empty one in the image */
-        HOST_FILE_FOLDER,  /* a folder, likewise */
+        HOST_FILE_LINKED, /* it is a link to something in /usr: there is the same one */
+        HOST_FILE_COPIED, /* a small file that hardly ever changes: there is a copy in the image */
+        HOST_FILE_FOLDER, /* a folder, mounted on an empty one in the image */
 } HostFileKind;
 
 typedef struct HostFile {

@@ -101,10 +101,8 @@ static int make_host_file(int root, const HostFile *file) {
         case HOST_FILE_COPIED:
                 return copy_file(root, file->path);
         case HOST_FILE_FOLDER:
-                return make_folder(root, file->path, 0755);
-        case HOST_FILE_MOUNTED:
         default:
-                return make_file(root, file->path, "");
+                return make_folder(root, file->path, 0755);
         }
 }
 

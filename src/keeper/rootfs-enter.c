@@ -33,7 +33,6 @@
 #define BYTES_PER_INODE 4096 /* in memory: files without bytes take some, too */
 #define INODES_MIN UINT64_C(1024)
 #define MEMORY_SIZE_DEFAULT (UINT64_C(1) << 30) /* of the file system in memory, where memory has no limit */
-#define EMPTY_PATHS (MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH)
 #define TERMINALS_MAX "64" /* of the host's, which all sandboxes have together: 4096, less 1024 for itself */
 #define WATCHERS_SHARE 8   /* of which a sandbox has one, without root */
 #define INSTANCES_LEAST 16
@@ -75,8 +74,7 @@ static int open_or_make_below(int folder, const char *path, int *ret_fd) {
         return 0;
 }
 
-/* Attaches what is at @path, which may be relative to @folder, to @place as well, with what is mounted below it. */
-static int mount_again(int folder, const char *path, uint64_t attributes, int place) {
+int mount_again(int folder, const char *path, uint64_t attributes, int place) {
         unsigned flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE;
         _cleanup_close_ int tree = open_tree(folder, path, *path ? flags : flags | AT_EMPTY_PATH);
         if (tree < 0)
@@ -87,12 +85,7 @@ static int mount_again(int folder, const char *path, uint64_t attributes, int pl
         return move_mount(tree, "", place, "", EMPTY_PATHS) < 0 ? -errno : 0;
 }
 
-typedef struct Option {
-        const char *name, *value; /* the last one has no name; a flag has no value */
-} Option;
-
-/* Makes a new file system. */
-static int make(const char *type, const Option *options, unsigned attributes, int *ret_tree) {
+int file_system_make(const char *type, const FileSystemOption *options, unsigned attributes, int *ret_tree) {
         _cleanup_close_ int context = fsopen(type, FSOPEN_CLOEXEC);
         if (context < 0)
                 return -errno;
@@ -119,9 +112,10 @@ static int attach(int tree, int root, const char *path) {
 }
 
 /* Makes a new file system at @path below @root. */
-static int mount_new(int root, const char *path, const char *type, const Option *options, unsigned attributes) {
+static int mount_new(int root, const char *path, const char *type, const FileSystemOption *options,
+                     unsigned attributes) {
         _cleanup_close_ int tree = -1;
-        int r = make(type, options, attributes, &tree);
+        int r = file_system_make(type, options, attributes, &tree);
         return r < 0 ? r : attach(tree, root, path);
 }
 
@@ -129,7 +123,6 @@ static int mount_new(int root, const char *path, const char *type, const Option 
 
 #define MEMORY_DEV "dev"
 #define MEMORY_SHM "shm"
-#define MEMORY_EMPTY "empty"
 #define MEMORY_BOOT_ID "boot-id"
 
 /* Makes a file system in memory with room for @size bytes and as many files as fit into them. */
@@ -138,8 +131,10 @@ static int make_in_memory(uint64_t size, const char *mode, unsigned attributes, 
         char size_text[32], inodes_text[32];
         (void) snprintf(size_text, sizeof(size_text), "%" PRIu64, size);
         (void) snprintf(inodes_text, sizeof(inodes_text), "%" PRIu64, inodes > INODES_MIN ? inodes : INODES_MIN);
-        const Option options[] = { { "mode", mode }, { "size", size_text }, { "nr_inodes", inodes_text }, {} };
-        return make("tmpfs", options, attributes, ret_tree);
+        const FileSystemOption options[] = {
+                { "mode", mode }, { "size", size_text }, { "nr_inodes", inodes_text }, {}
+        };
+        return file_system_make("tmpfs", options, attributes, ret_tree);
 }
 
 /* Half of the memory that the sandbox may have, as the kernel's own default is half of the machine's: what fills it up
@@ -189,11 +184,11 @@ static int mount_overlay(const Rootfs *rootfs, int *ret_tree) {
         char paths[3][32];
         for (int i = 0; i < 3; i++)
                 (void) snprintf(paths[i], sizeof(paths[i]), "/proc/self/fd/%d", fds[i]);
-        const Option options[] = {
+        const FileSystemOption options[] = {
                 { "lowerdir", paths[0] }, { "upperdir", paths[1] }, { "workdir", paths[2] },
                 { "userxattr", NULL },    { "volatile", NULL },     {},
         };
-        return make("overlay", options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, ret_tree);
+        return file_system_make("overlay", options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, ret_tree);
 }
 
 /* The last folder on the way to @path that this process gets to: what is below is of no use to it. */
@@ -266,26 +261,6 @@ static int mount_kept(int folder, const char *name, uint64_t attributes, int roo
         return r < 0 ? r : mount_again(kept, "", attributes | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, place);
 }
 
-static int mount_host_files(const HostFile *files, int root) {
-        for (const HostFile *file = files; file->path; file++) {
-                if (file->kind != HOST_FILE_FOLDER && file->kind != HOST_FILE_MOUNTED)
-                        continue;
-                _cleanup_close_ int place = -1;
-                int r = open_below(root, file->path, &place);
-                /* What runs inside may have changed /etc to its liking. */
-                if (r == -ENOENT || r == -ENOTDIR || r == -ELOOP)
-                        continue;
-                char host_path[PATH_MAX];
-                (void) snprintf(host_path, sizeof(host_path), "/%s", file->path);
-                if (r >= 0)
-                        r = mount_again(AT_FDCWD, host_path, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV,
-                                        place);
-                if (r < 0)
-                        return r;
-        }
-        return 0;
-}
-
 /* ---- /dev ---- */
 
 /* Mounts the host's device on a place in @dev, which nobody but this process has seen yet. */
@@ -302,7 +277,7 @@ static int mount_pts(int dev, bool has_groups) {
         /* The owner is said so that a terminal that the keeper opens belongs to somebody inside. */
         char owner[16];
         (void) snprintf(owner, sizeof(owner), "%u", (unsigned) getuid());
-        const Option options[] = {
+        const FileSystemOption options[] = {
                 { "ptmxmode", "0666" },
                 { "mode", "0620" },
                 { "max", TERMINALS_MAX },
@@ -509,7 +484,7 @@ int rootfs_receive(Rootfs *rootfs, int socket) {
 }
 
 int rootfs_open_sys(int *ret_tree) {
-        return make("sysfs", NULL, SAFE | MOUNT_ATTR_RDONLY, ret_tree);
+        return file_system_make("sysfs", NULL, SAFE | MOUNT_ATTR_RDONLY, ret_tree);
 }
 
 static int mount_sys(const Rootfs *rootfs, int root) {
@@ -519,7 +494,7 @@ static int mount_sys(const Rootfs *rootfs, int root) {
 }
 
 int rootfs_open_message_queues(int *ret_tree) {
-        int r = make("mqueue", NULL, SAFE, ret_tree);
+        int r = file_system_make("mqueue", NULL, SAFE, ret_tree);
         if (r != -ENODEV)
                 return r;
         /* There are kernels without them. */
@@ -545,9 +520,11 @@ int rootfs_enter(Rootfs *rootfs, const char **ret_what) {
         if (r < 0)
                 return r;
         *ret_what = "the host's files";
-        r = mount_host_files(rootfs->host_files, root);
-        if (r < 0)
+        r = host_files_mount(rootfs, memory, root);
+        if (r < 0) {
+                *ret_what = rootfs->reason ? rootfs->what : *ret_what;
                 return r;
+        }
         *ret_what = "/dev";
         r = mount_dev(memory, root, config->uid_count > 1);
         if (r < 0)

@@ -15,7 +15,8 @@
  *                  home          /home/agent
  *                  workspace     the workspace
  *                  copied        a mark: what is copied from the host was
- *   the host's   /usr, /bin and its like, /opt, and of /etc what programs of /usr expect; read-only (host-files.h)
+ *   the host's   /usr, /bin and its like, /opt, and of /etc what programs of /usr expect (host-files.h); read-only
+ *                overlays, so that inodes are not shared (rootfs-host.c)
  *   new          /dev, /proc, /sys; /tmp when it is limited
  *
  * The overlay is volatile: otherwise its end would write out all that anybody has not yet written on that disk. So

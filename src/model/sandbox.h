@@ -55,6 +55,7 @@ typedef struct SandboxLimits {
         bool read_only_root;
         bool tmp_noexec;
         bool no_network;
+        bool private_files; /* no inodes are shared with the host */
 } SandboxLimits;
 
 /* A folder or file of the host inside a sandbox. */

@@ -9,6 +9,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/strings.h"
 #include "model/reason.h"
 
 #define KIB(n) (UINT64_C(1024) * (n))
@@ -113,6 +114,10 @@ int profile_find(const char *name, size_t len, const char *otherwise, const Prof
 
 const char *limit_field_name(LimitField field) {
         return limit_fields[field].name;
+}
+
+bool profile_needs_private_files(const char *name) {
+        return str_equal(name, "strict");
 }
 
 const char *restriction_name(Restriction restriction) {

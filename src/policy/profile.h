@@ -93,6 +93,9 @@ const char *restriction_name(Restriction restriction);
 /* Checks a requested value: -EINVAL with LIMIT_TOO_SMALL when nothing could run with it. */
 int limit_check(LimitField field, uint64_t requested, HutchError *err);
 
+/* Whether sandboxes under the profile of this name must not share inodes with the host. */
+bool profile_needs_private_files(const char *name) __attribute__((nonnull));
+
 /* Tells what is in force when @request is made under @profile and @caps. Fails as limit_check() does for the first
  * limit in @request that is too small; profile and operator may well go below what a request may ask for. */
 int profile_resolve(const Profile *profile, const LimitRequest *request, const LimitCaps *caps,

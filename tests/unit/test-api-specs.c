@@ -20,7 +20,8 @@
 typedef Hutch__V1__SandboxSpec Message;
 
 static const char *const not_enforced[] = { "memory_bytes", "disk_bytes", "disk_inodes", NULL };
-static const RuntimeVerbs verbs = { .name = "native", .not_enforced = not_enforced };
+static const char *const features[] = { "private-files", NULL };
+static const RuntimeVerbs verbs = { .name = "native", .not_enforced = not_enforced, .features = features };
 static Runtime runtime = { .verbs = &verbs };
 static Runtime *const runtimes[] = { &runtime, NULL };
 static const SandboxRules rules = { .runtimes = runtimes, .default_idle_ttl = 600 * NSEC_PER_SEC };

@@ -158,6 +158,8 @@ void keeper_config_encode(const NativeRuntime *runtime, const char *id, const Ru
         config.copies = files.copies;
         config.limits = &told;
         config.capabilities = spec->spec->capabilities;
+        config.private_files = limits->private_files;
+        config.root_in_memory = runtime->root_in_memory;
         config.workspace = spec->spec->workspace;
         config.start_timeout = &timeout;
         config.seccomp_filter.data = runtime->seccomp_filter;

@@ -21,6 +21,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/overlay-try.h"
 #include "base/strings.h"
 #include "base/subordinate-ids.h"
 #include "model/ids.h"
@@ -372,6 +373,21 @@ static size_t tell_landlock(const char **features) {
         return n;
 }
 
+/* Finds out which overlays sandboxes can have. Where nothing can be tried, starts tell why. */
+static void find_overlays(NativeRuntime *runtime) {
+        OverlaySupport support = overlay_try(runtime->state_folder);
+
+        runtime->private_files = support.has_host_folders;
+        runtime->root_in_memory = support.is_there && !support.has_changes;
+        if (!support.has_host_folders)
+                log_warning("sandboxes share inodes with the host: there can be no overlay of its programs",
+                            LOG_STR("error", support.error < 0 ? strerror(-support.error) : NULL));
+        if (runtime->root_in_memory)
+                log_warning("the state folder cannot hold changes to the root of sandboxes: they are in memory, and "
+                            "lost when a sandbox is stopped",
+                            LOG_STR("folder", runtime->state_folder));
+}
+
 /* What there is beyond the least. */
 static void tell_features(NativeRuntime *runtime) {
         size_t n = 0;
@@ -384,6 +400,10 @@ static void tell_features(NativeRuntime *runtime) {
                 runtime->features[n++] = "own-uid-ranges";
         n += tell_landlock(runtime->features + n);
         runtime->features[n++] = runtime->disk_projects > 0 ? "disk-quota" : "disk-accounting";
+        if (runtime->private_files)
+                runtime->features[n++] = "private-files";
+        if (runtime->root_in_memory)
+                runtime->features[n++] = "root-in-memory";
 }
 
 static int open_folders(NativeRuntime *runtime, const NativeOptions *options, HutchError *err) {
@@ -453,6 +473,7 @@ int native_runtime_new(uv_loop_t *loop, ChannelHub *hub, const NativeOptions *op
         make_cgroup_parent(runtime, options);
         find_controllers(runtime, options);
         find_disk_quota(runtime, options->instance_id);
+        find_overlays(runtime);
         tell_features(runtime);
         favor_moves(runtime);
         *ret_runtime = &runtime->base;

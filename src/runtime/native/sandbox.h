@@ -55,8 +55,10 @@ typedef struct NativeRuntime {
         NativeController controllers[N_NATIVE_CONTROLLERS];
         int favored_moves; /* of cgroup_favor_moves(), or -1 */
         const char *not_enforced[8];
-        const char *features[8]; /* ends with NULL */
-        uint32_t disk_projects;  /* the first of the projects for sandboxes; 0: there are no quotas */
+        const char *features[10]; /* ends with NULL */
+        bool private_files;       /* those of the host can have inodes of the sandbox's own */
+        bool root_in_memory;      /* the state folder cannot hold changes to the root */
+        uint32_t disk_projects;   /* the first of the projects for sandboxes; 0: there are no quotas */
         int sandboxes_fd;
         uint8_t *seccomp_filter; /* for all sandboxes */
         size_t seccomp_filter_size;

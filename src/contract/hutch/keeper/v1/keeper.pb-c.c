@@ -1718,7 +1718,7 @@ void   hutch__keeper__v1__connect_response__free_unpacked
   assert(message->base.descriptor == &hutch__keeper__v1__connect_response__descriptor);
   protobuf_c_message_free_unpacked ((ProtobufCMessage*)message, allocator);
 }
-static const ProtobufCFieldDescriptor hutch__keeper__v1__keeper_config__field_descriptors[18] =
+static const ProtobufCFieldDescriptor hutch__keeper__v1__keeper_config__field_descriptors[20] =
 {
   {
     "sandbox_id",
@@ -1936,6 +1936,30 @@ static const ProtobufCFieldDescriptor hutch__keeper__v1__keeper_config__field_de
     0,             /* flags */
     0,NULL,NULL    /* reserved1,reserved2, etc */
   },
+  {
+    "private_files",
+    19,
+    PROTOBUF_C_LABEL_NONE,
+    PROTOBUF_C_TYPE_BOOL,
+    0,   /* quantifier_offset */
+    offsetof(Hutch__Keeper__V1__KeeperConfig, private_files),
+    NULL,
+    NULL,
+    0,             /* flags */
+    0,NULL,NULL    /* reserved1,reserved2, etc */
+  },
+  {
+    "root_in_memory",
+    20,
+    PROTOBUF_C_LABEL_NONE,
+    PROTOBUF_C_TYPE_BOOL,
+    0,   /* quantifier_offset */
+    offsetof(Hutch__Keeper__V1__KeeperConfig, root_in_memory),
+    NULL,
+    NULL,
+    0,             /* flags */
+    0,NULL,NULL    /* reserved1,reserved2, etc */
+  },
 };
 static const unsigned hutch__keeper__v1__keeper_config__field_indices_by_name[] = {
   17,   /* field[17] = capabilities */
@@ -1948,6 +1972,8 @@ static const unsigned hutch__keeper__v1__keeper_config__field_indices_by_name[] 
   2,   /* field[2] = layers */
   7,   /* field[7] = limits */
   4,   /* field[4] = mounts */
+  18,   /* field[18] = private_files */
+  19,   /* field[19] = root_in_memory */
   0,   /* field[0] = sandbox_id */
   10,   /* field[10] = seccomp_filter */
   9,   /* field[9] = start_timeout */
@@ -1960,7 +1986,7 @@ static const unsigned hutch__keeper__v1__keeper_config__field_indices_by_name[] 
 static const ProtobufCIntRange hutch__keeper__v1__keeper_config__number_ranges[1 + 1] =
 {
   { 1, 0 },
-  { 0, 18 }
+  { 0, 20 }
 };
 const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_config__descriptor =
 {
@@ -1970,7 +1996,7 @@ const ProtobufCMessageDescriptor hutch__keeper__v1__keeper_config__descriptor =
   "Hutch__Keeper__V1__KeeperConfig",
   "hutch.keeper.v1",
   sizeof(Hutch__Keeper__V1__KeeperConfig),
-  18,
+  20,
   hutch__keeper__v1__keeper_config__field_descriptors,
   hutch__keeper__v1__keeper_config__field_indices_by_name,
   1,  hutch__keeper__v1__keeper_config__number_ranges,

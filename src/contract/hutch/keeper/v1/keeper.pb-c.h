@@ -212,10 +212,20 @@ struct  Hutch__Keeper__V1__KeeperConfig
    * Capabilities of root's processes inside, a bit for each of the kernel's numbers.
    */
   uint64_t capabilities;
+  /*
+   * Whether the start is to fail where files of the host cannot have inodes of the sandbox's own. Otherwise they are
+   * shared then, and the keeper's log says so.
+   */
+  protobuf_c_boolean private_files;
+  /*
+   * Changes to the root are in memory, and gone when the sandbox is stopped: the state folder's file system cannot have
+   * them. The home and the workspace are kept as ever.
+   */
+  protobuf_c_boolean root_in_memory;
 };
 #define HUTCH__KEEPER__V1__KEEPER_CONFIG__INIT \
  { PROTOBUF_C_MESSAGE_INIT (&hutch__keeper__v1__keeper_config__descriptor) \
-    , (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string, 0,NULL, (char *)protobuf_c_empty_string, 0,NULL, 0, 0, NULL, (char *)protobuf_c_empty_string, NULL, {0,NULL}, NULL, {0,NULL}, {0,NULL}, NULL, 0, 0,NULL, 0 }
+    , (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string, 0,NULL, (char *)protobuf_c_empty_string, 0,NULL, 0, 0, NULL, (char *)protobuf_c_empty_string, NULL, {0,NULL}, NULL, {0,NULL}, {0,NULL}, NULL, 0, 0,NULL, 0, 0, 0 }
 
 
 /*
