@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
@@ -24,6 +23,7 @@
 
 #include "base/fd.h"
 #include "base/memory.h"
+#include "base/overlay-try.h"
 #include "base/project-quota.h"
 #include "base/strings.h"
 #include "cli/doctor.h"
@@ -250,7 +250,7 @@ static bool can_write(const char *folder) {
         return mkdtemp(path.text) && rmdir(path.text) == 0;
 }
 
-static void examine_state_folder(Findings *findings, const char *state) {
+static void examine_state_folder(Findings *findings, const char *state, const OverlaySupport *overlays) {
         struct statfs info = {};
         struct stat status;
         const char *problem = NULL;
@@ -261,9 +261,7 @@ static void examine_state_folder(Findings *findings, const char *state) {
                 return;
         }
 
-        if (info.f_type == OVERLAYFS_SUPER_MAGIC)
-                problem = "it is on an overlay, as the root of a container is";
-        else if (info.f_type == NFS_SUPER_MAGIC || info.f_type == FUSE_SUPER_MAGIC)
+        if (info.f_type == NFS_SUPER_MAGIC || info.f_type == FUSE_SUPER_MAGIC)
                 problem = "it is on a network or FUSE file system";
         else if (info.f_type == TMPFS_MAGIC && !kernel_is_at_least(6, 6))
                 problem = "it is on a tmpfs, and Linux before 6.6 keeps no attributes there";
@@ -275,6 +273,14 @@ static void examine_state_folder(Findings *findings, const char *state) {
         if (!can_write(state))
                 findings_add(findings, "state folder", VERDICT_BAD, "name another by HUTCH_STATE",
                              "%s cannot be written to", state);
+        else if (overlays->is_there && !overlays->has_changes)
+                findings_add(findings, "state folder", VERDICT_WARNING,
+                             "HUTCH_STATE=/a/folder/on/ext4/xfs/or/btrfs hutch daemon start; for a container: a volume",
+                             "%s: its file system cannot hold changes to the root of sandboxes%s: they are in memory, "
+                             "and gone when a sandbox is stopped; home and workspace are kept",
+                             state,
+                             info.f_type == OVERLAYFS_SUPER_MAGIC ? " (an overlay, as the root of a container is)"
+                                                                  : "");
         else if ((uint64_t) info.f_bavail * (uint64_t) info.f_bsize < FREE_SPACE_LOW)
                 findings_add(findings, "state folder", VERDICT_WARNING, "make room there",
                              "%s: less than 1 GiB is free", state);
@@ -282,63 +288,22 @@ static void examine_state_folder(Findings *findings, const char *state) {
                 findings_add(findings, "state folder", VERDICT_OK, NULL, "%s", state);
 }
 
-static int write_file(const char *path, const char *text) {
-        _cleanup_close_ int fd = open(path, O_WRONLY | O_CLOEXEC);
-
-        return fd < 0 ? -errno : fd_write_all(fd, text, strlen(text));
-}
-
-/* Mounts an overlay in @folder as the root of a user namespace. */
-static int mount_overlay(const char *folder) {
-        char uid_map[64], gid_map[64];
-        int r;
-
-        (void) snprintf(uid_map, sizeof(uid_map), "0 %u 1", geteuid());
-        (void) snprintf(gid_map, sizeof(gid_map), "0 %u 1", getegid());
-        if (chdir(folder) < 0 || unshare(CLONE_NEWUSER | CLONE_NEWNS) < 0)
-                return -errno;
-        r = write_file("/proc/self/uid_map", uid_map);
-        if (r == 0)
-                r = write_file("/proc/self/setgroups", "deny");
-        if (r == 0)
-                r = write_file("/proc/self/gid_map", gid_map);
-        if (r < 0)
-                return r;
-        if (mount("overlay", "merged", "overlay", 0, "lowerdir=lower,upperdir=upper,workdir=work,userxattr") < 0)
-                return -errno;
-        return 0;
-}
-
-static void examine_overlay(Findings *findings, const char *state) {
-        static const char *const parts[] = { "lower", "upper", "merged", "work/work", "work" };
-        _cleanup_(string_builder_clear) StringBuilder folder = {};
-        size_t len;
-        int r;
-
-        string_builder_appendf(&folder, "%s/hutch-doctor-XXXXXX", state);
-        if (!mkdtemp(folder.text))
-                return; /* the state folder's own check says why */
-
-        len = folder.len;
-        for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
-                string_builder_appendf(&folder, "/%s", parts[i]);
-                (void) mkdir(folder.text, 0700); /* not work/work: that is the kernel's */
-                folder.text[folder.len = len] = '\0';
-        }
-        r = try_apart(mount_overlay, folder.text);
-        for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
-                string_builder_appendf(&folder, "/%s", parts[i]);
-                (void) rmdir(folder.text);
-                folder.text[folder.len = len] = '\0';
-        }
-        (void) rmdir(folder.text);
-
-        if (r == 0)
-                findings_add(findings, "overlayfs", VERDICT_OK, NULL, "can be mounted in a user namespace");
-        else
+static void examine_overlays(Findings *findings, const OverlaySupport *overlays) {
+        if (overlays->error < 0 || !overlays->is_there) {
                 findings_add(findings, "overlayfs", VERDICT_BAD,
-                             r == -ENODEV ? "modprobe overlay" : "see the checks above this one",
-                             "it cannot be mounted: %s", strerror(-r));
+                             overlays->error < 0 ? "see the checks above this one" : "modprobe overlay",
+                             "it cannot be mounted: %s",
+                             overlays->error < 0 ? strerror(-overlays->error) : "the kernel does not have it");
+                return;
+        }
+        findings_add(findings, "overlayfs", VERDICT_OK, NULL, "can be mounted in a user namespace");
+        if (overlays->has_host_folders)
+                findings_add(findings, "host's files", VERDICT_OK, NULL, "sandboxes have inodes of their own");
+        else
+                findings_add(findings, "host's files", VERDICT_WARNING,
+                             "have nothing mounted below /usr, /opt, /bin and /lib: see findmnt",
+                             "sandboxes share inodes with the host, see which programs it starts, and cannot have the "
+                             "profile 'strict'");
 }
 
 /* How a daemon of ours keeps sandboxes within their disk limits there. */
@@ -413,9 +378,13 @@ void examine_kernel(Findings *findings) {
 
 void examine_state(Findings *findings, const char *state) {
         _cleanup_free_ char *existing = xstrdup(state);
+        OverlaySupport overlays = { .error = -ENOTSUP };
 
         cut_to_existing(existing);
-        examine_state_folder(findings, existing);
-        examine_overlay(findings, existing);
+        if (can_write(existing))
+                overlays = overlay_try(existing);
+        examine_state_folder(findings, existing, &overlays);
+        if (overlays.error != -ENOTSUP) /* else the state folder's own check says why nothing was tried */
+                examine_overlays(findings, &overlays);
         examine_disk_limits(findings, state, existing);
 }

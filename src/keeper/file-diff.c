@@ -84,7 +84,7 @@ typedef struct Walk {
                    1]; /* the path of the folder at hand, below the part: "", or with '/' */
 } Walk;
 
-static FileLayers layers = { -1, -1 };
+static FileLayers layers = { -1, -1, -1 };
 
 void file_layers_set(FileLayers given) {
         layers = given;
@@ -361,7 +361,8 @@ static int walk_folder(Walk *walk, Level *level, unsigned depth, const char *onl
 static int open_root(Walk *walk, Level *ret_level) {
         struct stat st;
         *ret_level = (Level){ .changed = -1, .image = -1, .seen = -1 };
-        ret_level->changed = file_open_below(layers.kept, "upper", FOLDER, 0, 0);
+        ret_level->changed = layers.upper >= 0 ? file_open_below(layers.upper, ".", FOLDER, 0, 0)
+                                               : file_open_below(layers.kept, "upper", FOLDER, 0, 0);
         int r = ret_level->changed < 0 ? ret_level->changed : file_open_path("/", &ret_level->seen, NULL);
         if (r < 0)
                 return r;

@@ -8,6 +8,7 @@
 typedef struct FileLayers {
         int kept;  /* the sandbox's own files: upper, home, workspace (rootfs.h); with O_PATH */
         int image; /* what lies under upper; with O_PATH */
+        int upper; /* in the place of the upper of @kept, where that is in memory; or -1 */
 } FileLayers;
 
 /* They stay the caller's and stay open. Until then there are none, and the method is refused. */

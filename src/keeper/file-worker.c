@@ -33,6 +33,7 @@
 #define SOCKET_FD 3
 #define KEPT_FD 4
 #define IMAGE_FD 5
+#define UPPER_FD 6
 #define FD_SAFE_FROM 16
 #define SOCKET_BUFFER (4 * FILE_CHUNK) /* bytes; the kernel takes twice that */
 
@@ -57,9 +58,9 @@ void file_worker_serve(int socket) {
 /* Leaves the socket, the layers of a worker that sees them, and, in the place of the standard descriptors, the root,
  * which nothing can be read from or written to: what libc has to say when it aborts must not get into somebody's
  * file. */
-static int arrange_fds(const SpawnPlan *plan) {
-        const int wanted[] = { plan->stdin_fd, plan->stdout_fd, plan->stderr_fd };
-        int n = sees_layers(plan) ? 3 : 1, safe[3];
+static int arrange_fds(const KeptSandbox *sandbox, const SpawnPlan *plan) {
+        const int wanted[] = { plan->stdin_fd, plan->stdout_fd, plan->stderr_fd, sandbox->upper };
+        int n = !sees_layers(plan) ? 1 : sandbox->upper >= 0 ? 4 : 3, safe[4];
         for (int i = 0; i < n; i++) {
                 safe[i] = fcntl(wanted[i], F_DUPFD_CLOEXEC, FD_SAFE_FROM);
                 if (safe[i] < 0)
@@ -97,7 +98,7 @@ static int fail(HutchError *err, int r) {
 
 static int prepare(const KeptSandbox *sandbox, const SpawnPlan *plan, HutchError *err) {
         _cleanup_(user_freep) User *user = NULL;
-        int r = arrange_fds(plan);
+        int r = arrange_fds(sandbox, plan);
         if (r < 0)
                 return fail(err, r);
         r = user_find(plan->user, &user);
@@ -134,7 +135,11 @@ static void worker_run(const KeptSandbox *sandbox, const SpawnPlan *plan, int er
         }
         file_root_set(ROOT_FD, sandbox->config->workspace);
         if (sees_layers(plan))
-                file_layers_set((FileLayers){ .kept = KEPT_FD, .image = IMAGE_FD });
+                file_layers_set((FileLayers){
+                        .kept = KEPT_FD,
+                        .image = IMAGE_FD,
+                        .upper = sandbox->upper >= 0 ? UPPER_FD : -1,
+                });
         file_worker_serve(SOCKET_FD);
 }
 

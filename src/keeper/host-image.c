@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/sendfile.h>
@@ -48,86 +49,113 @@ static const struct {
         { "var/run", "../run" },
 };
 
-static int make_folder(int root, const char *path, mode_t mode) {
-        return mkdirat(root, path, mode) < 0 ? -errno : 0;
+/* One that is being made. */
+typedef struct Image {
+        int root;
+        bool is_shared; /* by all sandboxes, for good; its files are synced: after a power cut nothing would see that they
+                           are empty */
+        uid_t owner;    /* of one that is not */
+} Image;
+
+/* Makes what was made at @path the owner's. */
+static int give(const Image *image, const char *path) {
+        if (image->is_shared)
+                return 0;
+        return fchownat(image->root, path, image->owner, image->owner, AT_SYMLINK_NOFOLLOW) < 0 ? -errno : 0;
 }
 
-/* Files are synced: after a power cut nothing would see that they are empty. */
-static int make_file(int root, const char *path, const char *text) {
-        _cleanup_close_ int fd = openat(root, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+static int finish_file(const Image *image, const char *path, int fd) {
+        return image->is_shared && fsync(fd) < 0 ? -errno : give(image, path);
+}
+
+static int make_folder(const Image *image, const char *path, mode_t mode) {
+        return mkdirat(image->root, path, mode) < 0 ? -errno : give(image, path);
+}
+
+static int make_file(const Image *image, const char *path, const char *text) {
+        _cleanup_close_ int fd = openat(image->root, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
         int r = fd < 0 ? -errno : fd_write_all(fd, text, strlen(text));
-        return r >= 0 && *text && fsync(fd) < 0 ? -errno : r;
+        return r < 0 ? r : finish_file(image, path, fd);
 }
 
-static int make_link(int root, const char *path, const char *target) {
-        return symlinkat(target, root, path) < 0 ? -errno : 0;
+static int make_link(const Image *image, const char *path, const char *target) {
+        return symlinkat(target, image->root, path) < 0 ? -errno : give(image, path);
 }
 
 /* Makes the folders that lead to @path. */
-static int make_parents(int root, const char *path) {
+static int make_parents(const Image *image, const char *path) {
         char part[PATH_MAX];
         for (const char *end = strchr(path, '/'); end; end = strchr(end + 1, '/')) {
                 (void) snprintf(part, sizeof(part), "%.*s", (int) (end - path), path);
-                int r = make_folder(root, part, 0755);
+                int r = make_folder(image, part, 0755);
                 if (r < 0 && r != -EEXIST)
                         return r;
         }
         return 0;
 }
 
-static int copy_file(int root, const char *path) {
+static int copy_file(const Image *image, const char *path) {
         char host_path[PATH_MAX];
         (void) snprintf(host_path, sizeof(host_path), "/%s", path);
         _cleanup_close_ int from = open(host_path, O_RDONLY | O_CLOEXEC);
         if (from < 0)
                 return -errno;
-        _cleanup_close_ int to = openat(root, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+        _cleanup_close_ int to = openat(image->root, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
         if (to < 0)
                 return -errno;
         ssize_t n;
         while ((n = sendfile(to, from, NULL, COPY_SIZE)) > 0)
                 ;
-        return n < 0 || fsync(to) < 0 ? -errno : 0;
+        return n < 0 ? -errno : finish_file(image, path, to);
 }
 
 /* Makes what stands for a file or folder of the host, or is the same. */
-static int make_host_file(int root, const HostFile *file) {
-        int r = make_parents(root, file->path);
+static int make_host_file(const Image *image, const HostFile *file) {
+        int r = make_parents(image, file->path);
         if (r < 0)
                 return r;
         switch (file->kind) {
         case HOST_FILE_LINKED:
-                return make_link(root, file->path, file->link_target);
+                return make_link(image, file->path, file->link_target);
         case HOST_FILE_COPIED:
-                return copy_file(root, file->path);
+                return copy_file(image, file->path);
         case HOST_FILE_FOLDER:
         default:
-                return make_folder(root, file->path, 0755);
+                return make_folder(image, file->path, 0755);
         }
 }
 
-static int fill(int root, const HostFile *host_files) {
+static int fill(const Image *image, const HostFile *host_files) {
         int r = 0;
         for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]) && r >= 0; i++)
-                r = make_folder(root, folders[i].path, folders[i].mode);
+                r = make_folder(image, folders[i].path, folders[i].mode);
         for (size_t i = 0; i < sizeof(files) / sizeof(files[0]) && r >= 0; i++)
-                r = make_file(root, files[i].path, files[i].text);
+                r = make_file(image, files[i].path, files[i].text);
         for (size_t i = 0; i < sizeof(links) / sizeof(links[0]) && r >= 0; i++)
-                r = make_link(root, links[i].path, links[i].target);
+                r = make_link(image, links[i].path, links[i].target);
         for (const HostFile *file = host_files; file->path && r >= 0; file++)
-                r = make_host_file(root, file);
+                r = make_host_file(image, file);
         return r;
+}
+
+/* Makes one at @path, in the place of what is there. */
+static int make_at(const char *path, const HostFile *host_files, Image image) {
+        int r = folder_remove(path, NULL);
+        if (r < 0)
+                return r;
+        if (mkdir(path, 0755) < 0)
+                return -errno;
+        _cleanup_close_ int root = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (root < 0)
+                return -errno;
+        image.root = root;
+        r = give(&image, ".");
+        return r < 0 ? r : fill(&image, host_files);
 }
 
 /* Makes the image at @unfinished, which is then moved to @path. */
 static int make_image(const char *unfinished, const HostFile *host_files, const char *path) {
-        int r = folder_remove(unfinished, NULL);
-        if (r < 0)
-                return r;
-        if (mkdir(unfinished, 0755) < 0)
-                return -errno;
-        _cleanup_close_ int root = open(unfinished, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        r = root < 0 ? -errno : fill(root, host_files);
+        int r = make_at(unfinished, host_files, (Image){ .is_shared = true });
         if (r >= 0 && rename(unfinished, path) < 0)
                 r = -errno;
         if (r >= 0)
@@ -135,6 +163,13 @@ static int make_image(const char *unfinished, const HostFile *host_files, const 
         (void) folder_remove(unfinished, NULL);
         /* Another keeper was faster. */
         return r == -ENOTEMPTY || r == -EEXIST ? 0 : r;
+}
+
+int host_image_make_own(const char *path, const HostFile *host_files, uid_t owner) {
+        mode_t mask = umask(0);
+        int r = make_at(path, host_files, (Image){ .owner = owner });
+        (void) umask(mask);
+        return r;
 }
 
 /* FNV-1a. */

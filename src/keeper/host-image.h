@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include <sys/types.h>
+
 #include "base/error.h"
 #include "keeper/host-files.h"
 
@@ -12,3 +14,6 @@
 /* Finds it, or makes it, never half; several may do so at once. */
 int host_image_find(const char *images, const HostFile *host_files, char **ret_path, HutchError *err)
         __attribute__((nonnull(1, 2, 3)));
+
+/* Makes one at @path for a single sandbox, in the place of what is there, all of which belongs to @owner. */
+int host_image_make_own(const char *path, const HostFile *host_files, uid_t owner) __attribute__((nonnull));

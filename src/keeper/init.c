@@ -32,7 +32,7 @@
 #include "keeper/privileges.h"
 #include "keeper/rootfs-parts.h"
 
-#define N_FDS (N_NAMESPACES + 4)
+#define N_FDS (N_NAMESPACES + 5) /* the last one is there only if the root is in memory */
 
 static const char *const namespace_names[N_NAMESPACES] = {
         [NAMESPACE_USER] = "user", [NAMESPACE_MOUNT] = "mnt", [NAMESPACE_NET] = "net",
@@ -202,6 +202,7 @@ static int set_up(const KeptSandbox *sandbox, Rootfs *rootfs, int socket, gid_t 
         if (r < 0)
                 return r;
         fds[N_NAMESPACES + 3] = rootfs->image_clone;
+        fds[N_NAMESPACES + 4] = rootfs->upper;
         *ret_what = "its terminals";
         r = open_path("/dev/pts/ptmx", &fds[N_NAMESPACES]);
         if (r >= 0)
@@ -240,7 +241,8 @@ void init_run(const KeptSandbox *sandbox, Rootfs *rootfs, int socket, gid_t gid)
         }
         /* The kernel reaps for a parent that ignores its children's ends, so that PID 1 need not even wake up. */
         (void) signal(SIGCHLD, SIG_IGN);
-        r = fds_send(socket, &report, sizeof(report), fds, report.error == 0 ? N_FDS : 0);
+        size_t n_fds = sandbox->config->root_in_memory ? N_FDS : N_FDS - 1;
+        r = fds_send(socket, &report, sizeof(report), fds, report.error == 0 ? n_fds : 0);
         if (r < 0 || report.error != 0)
                 _exit(1);
 

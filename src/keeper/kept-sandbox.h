@@ -39,6 +39,7 @@ struct KeptSandbox {
         int ptmx;               /* of the sandbox's own devpts, with O_PATH */
         int root;               /* the sandbox's /, with O_PATH */
         int kept;               /* its own files, with O_PATH (rootfs.h) */
+        int upper;              /* where changes to the root are, if not among them: in memory; or -1 */
         int image;              /* what they lie over, read-only, with O_PATH */
         int message_queues;     /* its file system of these, which is mounted nowhere */
         int init_socket;        /* PID 1 ends when it is closed */

@@ -172,23 +172,46 @@ static int mount_part(int memory, const char *name, uint64_t attributes, int roo
 
 /* ---- The root ---- */
 
-/* Mounts the overlay of what is kept over the image. */
-static int mount_overlay(const Rootfs *rootfs, int *ret_tree) {
+/* Makes the overlay of @lower, the layers to be read, and of the folders @upper and @work in @above. */
+static int make_overlay(const char *lower, int above, int *ret_upper, int *ret_tree) {
         _cleanup_close_ int upper = -1, work = -1;
-        int r = open_below(rootfs->folder, "upper", &upper);
+        int r = open_below(above, "upper", &upper);
         if (r >= 0)
-                r = open_below(rootfs->folder, "work", &work);
+                r = open_below(above, "work", &work);
         if (r < 0)
                 return r;
-        const int fds[] = { rootfs->image, upper, work };
-        char paths[3][32];
-        for (int i = 0; i < 3; i++)
-                (void) snprintf(paths[i], sizeof(paths[i]), "/proc/self/fd/%d", fds[i]);
+        char upper_path[32], work_path[32];
+        (void) snprintf(upper_path, sizeof(upper_path), "/proc/self/fd/%d", upper);
+        (void) snprintf(work_path, sizeof(work_path), "/proc/self/fd/%d", work);
         const FileSystemOption options[] = {
-                { "lowerdir", paths[0] }, { "upperdir", paths[1] }, { "workdir", paths[2] },
-                { "userxattr", NULL },    { "volatile", NULL },     {},
+                { "lowerdir", lower }, { "upperdir", upper_path }, { "workdir", work_path },
+                { "userxattr", NULL }, { "volatile", NULL },       {},
         };
-        return file_system_make("overlay", options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, ret_tree);
+        r = file_system_make("overlay", options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, ret_tree);
+        if (r >= 0)
+                *ret_upper = TAKE_FD(upper);
+        return r;
+}
+
+/* Makes the root: what is kept over the image. */
+static int make_root(const Rootfs *rootfs, int *ret_tree) {
+        _cleanup_close_ int upper = -1;
+        char lower[32];
+        (void) snprintf(lower, sizeof(lower), "/proc/self/fd/%d", rootfs->image);
+        return make_overlay(lower, rootfs->folder, &upper, ret_tree);
+}
+
+/* Makes the root where what is kept cannot be written to as a layer: it is read, and changes are in memory. */
+static int make_root_in_memory(Rootfs *rootfs, int memory, int *ret_tree) {
+        _cleanup_close_ int kept = -1;
+        int r = open_below(rootfs->folder, "upper", &kept);
+        if (r < 0)
+                return r;
+        if (mkdirat(memory, "upper", 0755) < 0 || mkdirat(memory, "work", 0700) < 0)
+                return -errno;
+        char lower[64];
+        (void) snprintf(lower, sizeof(lower), "/proc/self/fd/%d:/proc/self/fd/%d", kept, rootfs->image);
+        return make_overlay(lower, memory, &rootfs->upper, ret_tree);
 }
 
 /* The last folder on the way to @path that this process gets to: what is below is of no use to it. */
@@ -242,7 +265,8 @@ static int mount_root(Rootfs *rootfs, int *ret_root, int *ret_memory) {
         _cleanup_close_ int root = -1, memory = -1;
         r = mount_memory(rootfs, &memory);
         if (r >= 0)
-                r = mount_overlay(rootfs, &root);
+                r = rootfs->config->root_in_memory ? make_root_in_memory(rootfs, memory, &root)
+                                                   : make_root(rootfs, &root);
         if (r < 0)
                 return r;
         if (move_mount(root, "", rootfs->folder, "", EMPTY_PATHS) < 0)

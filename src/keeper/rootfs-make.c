@@ -25,10 +25,12 @@
 #include "keeper/rootless.h"
 #include "keeper/shared-sys.h"
 
+#define OWN_IMAGE "image" /* in the state folder of a sandbox that has one */
+
 int rootfs_new(const KeeperConfig *config, Rootfs **ret_rootfs, HutchError *err) {
         _cleanup_(rootfs_freep) Rootfs *rootfs = new0(Rootfs, 1);
         rootfs->config = config;
-        rootfs->image = rootfs->image_clone = rootfs->folder = -1;
+        rootfs->image = rootfs->image_clone = rootfs->folder = rootfs->upper = -1;
         rootfs->shares_sys = shared_sys_clone();
         rootfs->host_files = host_files_find();
         rootfs->trees = new0(int, config->n_sources + 1);
@@ -49,6 +51,7 @@ Rootfs *rootfs_free(Rootfs *rootfs) {
         fd_close(rootfs->image);
         fd_close(rootfs->image_clone);
         fd_close(rootfs->folder);
+        fd_close(rootfs->upper);
         for (size_t i = 0; i < rootfs->config->n_sources; i++)
                 fd_close(rootfs->trees[i]);
         free(rootfs->trees);
@@ -160,6 +163,18 @@ static int make_again(int state) {
         return folder_remove(path, NULL);
 }
 
+/* Where the state folder is on an overlay the image cannot be a mount in which its files have other owners. */
+static bool has_own_image(const KeeperConfig *config) {
+        return config->root_in_memory && !keeper_config_is_rootless(config);
+}
+
+static int make_own_image(const Rootfs *rootfs) {
+        _cleanup_free_ char *path = NULL;
+        if (asprintf(&path, "%s/" OWN_IMAGE, rootfs->config->state_folder) < 0)
+                return -ENOMEM;
+        return host_image_make_own(path, rootfs->host_files, rootfs->config->uid_base);
+}
+
 int rootfs_make(const Rootfs *rootfs, HutchError *err) {
         const KeeperConfig *config = rootfs->config;
         _cleanup_close_ int state = open(config->state_folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -169,6 +184,8 @@ int rootfs_make(const Rootfs *rootfs, HutchError *err) {
         struct stat st;
         bool is_there = fstatat(state, "fs", &st, AT_SYMLINK_NOFOLLOW) == 0;
         int r = is_there ? make_again(state) : make_anew(config, state);
+        if (r >= 0 && has_own_image(config))
+                r = make_own_image(rootfs);
         if (r >= 0)
                 return 0;
         return error_set(err, r, r == -ENOSPC || r == -EDQUOT ? "DISK_FULL" : "IO_ERROR",
@@ -198,15 +215,15 @@ static int map_image(const char *path, pid_t init, int *ret_tree) {
         return 0;
 }
 
-/* What is kept as a mount, to which PID 1 would find no way: the folders that lead to it are root's alone. */
-static int clone_kept(const KeeperConfig *config, int *ret_tree) {
+/* The folder @name as a mount, to which PID 1 would find no way: the folders that lead to it are root's alone. */
+static int clone_folder(const KeeperConfig *config, const char *name, uint64_t attributes, int *ret_tree) {
         _cleanup_close_ int state = open(config->state_folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
         if (state < 0)
                 return -errno;
-        _cleanup_close_ int tree = open_tree(state, "fs", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_SYMLINK_NOFOLLOW);
+        _cleanup_close_ int tree = open_tree(state, name, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_SYMLINK_NOFOLLOW);
         if (tree < 0)
                 return -errno;
-        struct mount_attr attr = { .propagation = MS_PRIVATE };
+        struct mount_attr attr = { .attr_set = attributes, .propagation = MS_PRIVATE };
         if (mount_setattr(tree, "", AT_EMPTY_PATH, &attr, sizeof(attr)) < 0)
                 return -errno;
         *ret_tree = TAKE_FD(tree);
@@ -229,8 +246,9 @@ int rootfs_hand_over(const Rootfs *rootfs, pid_t init, int socket) {
         if (keeper_config_is_rootless(rootfs->config))
                 return fds_send(socket, "", 1, NULL, 0);
         _cleanup_close_ int image = -1, kept = -1;
-        int r = map_image(rootfs->image_path, init, &image);
+        int r = has_own_image(rootfs->config) ? clone_folder(rootfs->config, OWN_IMAGE, MOUNT_ATTR_RDONLY, &image)
+                                              : map_image(rootfs->image_path, init, &image);
         if (r >= 0)
-                r = clone_kept(rootfs->config, &kept);
+                r = clone_folder(rootfs->config, "fs", 0, &kept);
         return r < 0 ? r : fds_send(socket, "", 1, (const int[]){ image, kept }, 2);
 }

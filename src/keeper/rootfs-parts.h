@@ -15,6 +15,7 @@ struct Rootfs {
         int image;                 /* in PID 1: the image's folder, as the sandbox is to see it */
         int image_clone;           /* in PID 1: the same, read-only and mounted nowhere */
         int folder;                /* in PID 1: state_folder/fs */
+        int upper;                 /* in PID 1: where changes to the root are, if that is in memory; or -1 */
         bool shares_sys;           /* its /sys is SHARED_SYS_FD */
         int *trees;                /* what is mounted of the host (mounts.h) */
         char what[INIT_WHAT_SIZE]; /* in PID 1: what it is at, where that is not always the same */

@@ -24,7 +24,10 @@
  * it; for them everything is as the disk has it.
  *
  * The file system of the state folder must be able to carry an overlay and idmapped mounts: ext4, xfs, btrfs, tmpfs
- * since Linux 6.6; not another overlay. It takes Linux 5.19.
+ * since Linux 6.6; it takes Linux 5.19. Where it is another overlay, as in containers, the root is in memory
+ * (root_in_memory): upper is a layer that is only read, changes are in a file system in memory and gone with the
+ * sandbox's end, and root's daemon has an image for each sandbox in state_folder/image. Home and workspace are kept
+ * there as well.
  *
  * What is kept may have been changed in any way by what ran inside: paths in it are never followed through links.
  *

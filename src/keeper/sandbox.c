@@ -33,9 +33,9 @@
 #include "keeper/rootless.h"
 
 #define NAMESPACES (CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS)
-#define N_FDS (N_NAMESPACES + 4)
-#define KEEPER_NAME "keeper" /* of its cgroup, where it needs one */
-#define INIT_NAME "init"     /* of that of PID 1, the same */
+#define N_FDS (N_NAMESPACES + 5) /* the last one is there only if the root is in memory */
+#define KEEPER_NAME "keeper"     /* of its cgroup, where it needs one */
+#define INIT_NAME "init"         /* of that of PID 1, the same */
 #define END_TIMEOUT (10 * NSEC_PER_SEC)
 #define FREEZE_TIMEOUT (5 * NSEC_PER_SEC)
 
@@ -116,13 +116,15 @@ static int receive_report(KeptSandbox *sandbox, HutchError *err) {
                 return error_set(err, -report.error, report.reason, "%s", report.what);
         if (report.error != 0)
                 return fail(sandbox->config, err, -report.error, report.what);
-        if (r != N_FDS)
+        bool has_upper = sandbox->config->root_in_memory;
+        if (r != (has_upper ? N_FDS : N_FDS - 1))
                 return fail(sandbox->config, err, -EBADMSG, "its PID 1 sent no descriptors");
         memcpy(sandbox->namespaces, fds, sizeof(sandbox->namespaces));
         sandbox->ptmx = fds[N_NAMESPACES];
         sandbox->root = fds[N_NAMESPACES + 1];
         sandbox->message_queues = fds[N_NAMESPACES + 2];
         sandbox->image = fds[N_NAMESPACES + 3];
+        sandbox->upper = has_upper ? fds[N_NAMESPACES + 4] : -1;
         return 0;
 }
 
@@ -295,6 +297,7 @@ int sandbox_begin(const KeeperConfig *config, KeptSandbox **ret_sandbox, HutchEr
         sandbox->config = config;
         sandbox->init_pidfd = sandbox->init_socket = sandbox->ptmx = sandbox->root = sandbox->message_queues = -1;
         sandbox->cgroup = sandbox->cgroup_above = sandbox->keeper_pids = sandbox->kept = sandbox->image = -1;
+        sandbox->upper = -1;
         for (int i = 0; i < N_NAMESPACES; i++)
                 sandbox->namespaces[i] = -1;
         limit_groups_init(sandbox);
@@ -322,16 +325,17 @@ int sandbox_confine(const KeptSandbox *sandbox, int state_folder) {
         /* Where there are no cgroups processes are found by /proc. */
         _cleanup_close_ int proc = sandbox->cgroup < 0 ? open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
         bool has_sockets = mounts_have_sockets(sandbox->config);
-        LandlockRule rules[6 + N_CONTROLLERS] = {
+        LandlockRule rules[7 + N_CONTROLLERS] = {
                 { sandbox->root, has_sockets ? LANDLOCK_USE_SOCKETS : LANDLOCK_USE_ALL },
                 { sandbox->message_queues, LANDLOCK_USE_ALL },
                 { state_folder, LANDLOCK_USE_FILES },
                 { sandbox->cgroup_above, LANDLOCK_USE_FOLDERS },
                 { proc, LANDLOCK_USE_READ },
                 { sandbox->image, LANDLOCK_USE_READ },
+                { sandbox->upper, LANDLOCK_USE_READ },
         };
         for (int i = 0; i < N_CONTROLLERS; i++)
-                rules[6 + i] = (LandlockRule){ sandbox->limits[i].folder, LANDLOCK_USE_FOLDERS };
+                rules[7 + i] = (LandlockRule){ sandbox->limits[i].folder, LANDLOCK_USE_FOLDERS };
         int r = landlock_restrict(rules, sizeof(rules) / sizeof(rules[0]));
         return r < 0 ? r : 0;
 }
@@ -394,6 +398,7 @@ KeptSandbox *sandbox_destroy(KeptSandbox *sandbox) {
         fd_close(sandbox->root);
         fd_close(sandbox->kept);
         fd_close(sandbox->image);
+        fd_close(sandbox->upper);
         fd_close(sandbox->message_queues);
         fd_close(sandbox->cgroup);
         fd_close(sandbox->cgroup_above);

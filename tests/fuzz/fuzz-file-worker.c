@@ -92,7 +92,7 @@ static int make_root(const char *path) {
         assert(mkdirat(root, "upper", 0755) == 0 && mkdirat(root, "upper/folder", 0700) == 0);
         assert(symlinkat("/file", root, "upper/file") == 0 && mkfifoat(root, "workspace/fifo", 0600) == 0);
         assert(mknodat(root, "upper/link", S_IFCHR, 0) == 0);
-        file_layers_set((FileLayers){ .kept = root, .image = root });
+        file_layers_set((FileLayers){ .kept = root, .image = root, .upper = -1 });
         return root;
 }
 
