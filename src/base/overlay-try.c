@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What lives here: trying to make overlays. What does not: those of sandboxes (keeper/rootfs-enter.c, rootfs-host.c). */
+/* What lives here: trying to make overlays. What does not: those of sandboxes (keeper/rootfs-enter.c,
+ * keeper/rootfs-host.c). */
 
 #include "base/overlay-try.h"
 

@@ -218,9 +218,9 @@ static const char *last_component(const char *path) {
         return slash ? slash + 1 : path;
 }
 
-/* Whether a link at @path to @target stays within the folder @top, as far as names tell. ".." counts from the link's own
- * folder, which is a real one. Behind a name it is refused: that name may be a link, and lead to a folder that is less
- * deep than it looks. An absolute target is read from the sandbox's root, out of which it cannot lead. */
+/* Whether a link at @path to @target stays within the folder @top, as far as names tell. ".." counts from the link's
+ * own folder, which is a real one. Behind a name it is refused: that name may be a link, and lead to a folder that is
+ * less deep than it looks. An absolute target is read from the sandbox's root, out of which it cannot lead. */
 static bool link_stays(const char *path, const char *target, const char *top) {
         size_t depth = 0, top_len = strlen(top);
         bool named = false;

@@ -52,8 +52,7 @@ static const struct {
 /* One that is being made. */
 typedef struct Image {
         int root;
-        bool is_shared; /* by all sandboxes, for good; its files are synced: after a power cut nothing would see that they
-                           are empty */
+        bool is_shared; /* by all sandboxes, for good. Its files are synced: nobody would see that they are empty */
         uid_t owner;    /* of one that is not */
 } Image;
 

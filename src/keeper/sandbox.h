@@ -47,7 +47,8 @@ int sandbox_finish(KeptSandbox *sandbox, HutchError *err) __attribute__((nonnull
 int sandbox_confine(const KeptSandbox *sandbox, int state_folder) __attribute__((nonnull));
 
 /* What a keeper whose sandbox could not be built does instead, at whatever point that failed: it becomes the keeper's
- * user, without a capability, with the keeper's list of system calls, and gets at no file but those in @state_folder. */
+ * user, without a capability, with the keeper's list of system calls, and gets at no file but those in
+ * @state_folder. */
 void sandbox_give_up(const KeeperConfig *config, int state_folder) __attribute__((nonnull));
 
 /* The pidfd of PID 1, the sandbox's own: readable once PID 1 and all other processes are gone. Those that were spawned

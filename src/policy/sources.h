@@ -29,7 +29,8 @@ void source_rules_clear(SourceRules *rules) __attribute__((nonnull));
 
 /* The rules that hold for @owner, who may be NULL. Where the operator has not named any folder to read (NULL), the
  * daemon's own user and root may have everything: what the daemon can do for them, they can do without it. For others
- * it stays nothing. Who does not call on the Unix socket is not told of the operator's file. What is returned lasts as long as @rules, and is not to be cleared. */
+ * it stays nothing. Who does not call on the Unix socket is not told of the operator's file. What is returned lasts as
+ * long as @rules, and is not to be cleared. */
 SourceRules source_rules_for(const SourceRules *rules, const char *owner) __attribute__((nonnull(1)));
 
 typedef enum SourceUse {

@@ -4,8 +4,8 @@
 import re
 from pathlib import Path, PurePosixPath
 
-# Who may include whom, beside itself: rooms, or folders or single headers of a room. Everyone may include base. A folder
-# of a room that is listed here knows no more of its room than it says.
+# Who may include whom, beside itself: rooms, or folders or single headers of a room. Everyone may include base. A
+# folder of a room that is listed here knows no more of its room than it says.
 MAY_INCLUDE = {
     "base": set(),
     "contract": set(),  # generated from proto/

@@ -32,7 +32,9 @@ def test_it_cannot_be_looked_at_by_another_process_of_its_user(keeper):
     assert Path(f"/proc/{keeper.process.pid}/mem").stat().st_uid == 0  # it is not dumpable
 
 
-@pytest.mark.parametrize("wrong", [{"cgroup": "/proc/none/x"}, {"state_folder": "/proc/sys/kernel"}], ids=["late", "early"])
+@pytest.mark.parametrize(
+    "wrong", [{"cgroup": "/proc/none/x"}, {"state_folder": "/proc/sys/kernel"}], ids=["late", "early"]
+)
 def test_one_whose_start_failed_has_given_up_as_much(start_keeper, wrong):
     keeper = start_keeper({"keeper_filter": ALLOW_ALL} | wrong)
     assert keeper.describe().state == protocol().KEEPER_STATE_FAILED

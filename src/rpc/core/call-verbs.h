@@ -3,9 +3,9 @@
 
 #include "rpc/core/call.h"
 
-/* Calls, as those see them who make them: a table of verbs, and the part that all calls have. Whoever makes calls embeds
- * a Call, and does for each, in this order: call_run_interceptors(); the method's start() or handle(); the events;
- * call_tell_end(). call.h says what each verb means to handlers. */
+/* Calls, as those see them who make them: a table of verbs, and the part that all calls have. Whoever makes calls
+ * embeds a Call, and does for each, in this order: call_run_interceptors(); the method's start() or handle(); the
+ * events; call_tell_end(). call.h says what each verb means to handlers. */
 
 typedef struct ServerHandlers ServerHandlers;
 

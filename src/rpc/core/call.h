@@ -88,7 +88,8 @@ const Peer *call_peer(const Call *call);
 /* The deadline on the monotonic clock in nanoseconds; UINT64_MAX: none. */
 uint64_t call_deadline(const Call *call);
 
-/* Goes on with a call that an interceptor had wait, which has not ended since: NULL lets it pass, an error refuses it. */
+/* Goes on with a call that an interceptor had wait, and that has not ended since: NULL lets it pass, an error refuses
+ * it. */
 void call_go_on(Call *call, const HutchError *refusal);
 
 /* Who calls, as an interceptor found out: its own type, which handlers and later interceptors know, too. @free_identity

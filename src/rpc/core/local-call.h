@@ -6,7 +6,7 @@
 
 /* Calls from within this process: to the methods that a server has, through its interceptors, without HTTP/2.
  *
- *         call = local_call_new(&handlers, "/hutch.v1.SystemService/Ping", &metadata, &peer, UINT64_MAX, &events, user);
+ *         call = local_call_new(&handlers, "/t.Service/Method", &metadata, &peer, UINT64_MAX, &events, user);
  *         local_call_send(call, request, len);
  *         local_call_half_close(call);
  *         …                                   events: messages, then the status; they may come at once
