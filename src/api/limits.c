@@ -262,14 +262,16 @@ static void build_not_enforced(Building *building, const Message *requested, con
                                Violations *violations) {
         const size_t max = sizeof(building->not_enforced) / sizeof(building->not_enforced[0]);
 
-        for (const char *const *name = rules->not_enforced; name && *name; name++) {
+        for (const UnenforcedLimit *one = rules->not_enforced; one && one->limit; one++) {
                 uint64_t value;
 
-                if (get_by_name(requested, *name, &value) && !rules->allow_unenforced)
-                        violations_add_limit(violations, *name, REASON_LIMIT_NOT_ENFORCEABLE, *name, value,
-                                             "this host cannot enforce the limit; leave it out");
-                if (get_by_name(&building->limits.message, *name, &value) && building->message.n_not_enforced < max)
-                        building->not_enforced[building->message.n_not_enforced++] = (char *) *name;
+                if (get_by_name(requested, one->limit, &value) && !rules->allow_unenforced)
+                        violations_add_limit(violations, one->limit, REASON_LIMIT_NOT_ENFORCEABLE, one->limit, value,
+                                             "this host does not enforce it: %s%s%s", one->why,
+                                             *one->fix ? "; to fix: " : "", one->fix);
+                if (get_by_name(&building->limits.message, one->limit, &value) &&
+                    building->message.n_not_enforced < max)
+                        building->not_enforced[building->message.n_not_enforced++] = (char *) one->limit;
         }
 }
 

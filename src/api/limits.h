@@ -8,6 +8,7 @@
 #include "api/violations.h"
 #include "api/wire-buffer.h"
 #include "model/sandbox.h"
+#include "model/unenforced-limit.h"
 #include "policy/profile.h"
 
 /* Limits as the contract has them: hutch.v1.ResourceLimits, what comes of them under a profile, and back. */
@@ -16,7 +17,7 @@ typedef struct Hutch__V1__ResourceLimits Hutch__V1__ResourceLimits;
 
 typedef struct LimitRules {
         LimitCaps caps;
-        const char *const *not_enforced; /* by the runtime: fields of ResourceLimits; ends with NULL; NULL: all are */
+        const UnenforcedLimit *not_enforced; /* by the runtime; ends with one without a limit; NULL: all are enforced */
         bool allow_unenforced;
 } LimitRules;
 

@@ -22,6 +22,7 @@
 #define INFO_PROFILES_FIELD 6
 #define INFO_HOST_FIELD 8
 #define LIMITS_CAPS_FIELD 14
+#define UNENFORCED_MAX 32
 
 static const char *const profile_names[] = { "default", "strict", "standard", "permissive" };
 
@@ -73,6 +74,9 @@ static void put_runtime(WireBuffer *buffer, Runtime *runtime) {
         _cleanup_(error_clear) HutchError err = {};
         Hutch__V1__RuntimeInfo message = HUTCH__V1__RUNTIME_INFO__INIT;
         const RuntimeVerbs *verbs = runtime->verbs;
+        Hutch__V1__UnenforcedLimit unenforced[UNENFORCED_MAX], *list[UNENFORCED_MAX];
+        char *names[UNENFORCED_MAX];
+        size_t n = 0;
 
         message.name = (char *) verbs->name;
         message.available = verbs->check(runtime, &err) >= 0;
@@ -80,8 +84,16 @@ static void put_runtime(WireBuffer *buffer, Runtime *runtime) {
                 message.message = (char *) error_message(&err);
         message.n_features = list_len(verbs->features);
         message.features = (char **) verbs->features;
-        message.n_not_enforced = list_len(verbs->not_enforced);
-        message.not_enforced = (char **) verbs->not_enforced;
+        for (const UnenforcedLimit *one = verbs->not_enforced; one && one->limit && n < UNENFORCED_MAX; one++, n++) {
+                unenforced[n] = (Hutch__V1__UnenforcedLimit) HUTCH__V1__UNENFORCED_LIMIT__INIT;
+                unenforced[n].limit = names[n] = (char *) one->limit;
+                unenforced[n].why = (char *) one->why;
+                unenforced[n].fix = (char *) one->fix;
+                list[n] = &unenforced[n];
+        }
+        message.n_not_enforced = message.n_unenforced = n;
+        message.not_enforced = names;
+        message.unenforced = list;
         wire_put_message(buffer, INFO_RUNTIMES_FIELD, &message.base);
 }
 

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "model/exec.h"
 #include "model/sandbox.h"
+#include "model/unenforced-limit.h"
 
 /* Runtimes: what makes sandboxes. One table of verbs for each kind.
  *
@@ -130,9 +131,9 @@ typedef struct RuntimeCallEvents {
 typedef void (*RuntimeFound)(const char *id, int64_t uid_slot, void *user);
 
 typedef struct RuntimeVerbs {
-        const char *name;                /* "native" */
-        const char *const *features;     /* beyond the least, as in hutch.v1.RuntimeInfo; ends with NULL */
-        const char *const *not_enforced; /* fields of ResourceLimits that it cannot enforce here; ends with NULL */
+        const char *name;                    /* "native" */
+        const char *const *features;         /* beyond the least, as in hutch.v1.RuntimeInfo; ends with NULL */
+        const UnenforcedLimit *not_enforced; /* here; ends with one without a limit */
 
         /* Whether sandboxes can be started now; if not, why, and what to do. */
         int (*check)(Runtime *runtime, HutchError *err);

@@ -13,16 +13,17 @@ MAY_INCLUDE = {
     "rpc/core": {"contract/google"},  # has no sockets and no clock
     "pbtext": set(),
     "model": set(),
+    "host": {"model"},
     "policy": {"model"},
     "store": {"model"},
     "output": {"model"},
-    "runtime": {"model", "policy", "rpc", "contract"},
+    "runtime": {"host", "model", "policy", "rpc", "contract"},
     "control": {"model", "policy", "store", "output", "runtime/runtime.h"},
     "api": {"rpc", "control", "model", "policy", "runtime/runtime.h", "contract"},
     "keeper": {"rpc", "model", "policy", "output", "contract"},
     "client": {"rpc", "model", "policy", "contract"},
-    "cli": {"pbtext"},  # and <hutch/hutch.h>, as everybody outside has it
-    "daemon": {"rpc", "model", "policy", "store", "runtime", "control", "api", "contract/hutch/files.h"},
+    "cli": {"host", "pbtext"},  # and <hutch/hutch.h>, as everybody outside has it
+    "daemon": {"rpc", "host", "model", "policy", "store", "runtime", "control", "api", "contract/hutch/files.h"},
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.MULTILINE)

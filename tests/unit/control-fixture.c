@@ -476,7 +476,7 @@ static void fake_follow_output(RuntimeSandbox *base, const char *exec_id, bool f
 static const RuntimeVerbs fake_verbs = {
         .name = "fake",
         .features = (const char *const[]){ "pause", NULL },
-        .not_enforced = (const char *const[]){ NULL },
+        .not_enforced = (const UnenforcedLimit[]){ {} },
         .check = fake_check,
         .list = fake_list,
         .get_shape = fake_get_shape,

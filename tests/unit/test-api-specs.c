@@ -19,7 +19,12 @@
 
 typedef Hutch__V1__SandboxSpec Message;
 
-static const char *const not_enforced[] = { "memory_bytes", "disk_bytes", "disk_inodes", NULL };
+static const UnenforcedLimit not_enforced[] = {
+        { "memory_bytes", "it has no cgroup", "give it one" },
+        { "disk_bytes", "the disk is full", "" },
+        { "disk_inodes", "the disk is full", "" },
+        {},
+};
 static const char *const features[] = { "private-files", NULL };
 static const RuntimeVerbs verbs = { .name = "native", .not_enforced = not_enforced, .features = features };
 static Runtime runtime = { .verbs = &verbs };

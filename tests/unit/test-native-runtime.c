@@ -21,8 +21,9 @@
 #include "base/log.h"
 #include "base/program.h"
 #include "base/strings.h"
+#include "host/cgroup-tree.h"
+#include "host/disk-weights.h"
 #include "runtime/native/cgroup.h"
-#include "runtime/native/disk-weights.h"
 #include "runtime/native/limit-hits.h"
 
 #include "fake-keeper.h"
@@ -261,12 +262,10 @@ static int remove_entry(const char *path, const struct stat *status, int type, s
 }
 
 static void cgroup_path(const Fixture *fixture, const char *id, char *path, size_t size) {
-        char *own = NULL;
+        _cleanup_(cgroup_sight_clear) CgroupSight sight = {};
 
-        if (cgroup_find_own(NULL, &own, NULL) < 0)
-                own = xstrdup("/nonexistent");
-        snprintf(path, size, "%s/hutch-%s/%s", own, fixture->instance, id);
-        free(own);
+        (void) cgroup_sight_read("self", &sight);
+        snprintf(path, size, "%s/hutch-%s/%s", sight.own ? sight.own : "/nonexistent", fixture->instance, id);
 }
 
 /* Reaps every process, those also that were found again and are nobody's children but the test's. Returns how many had
@@ -1372,58 +1371,6 @@ static void an_idle_sandbox_takes_little_memory(void **state) {
         }
 }
 
-static void cgroups_are_found_where_they_are_mounted(void **state) {
-        static const char mounts[] = "30 24 0:26 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
-                                     "31 24 0:27 /outer /mnt/a\\040b rw,nosuid shared:9 - cgroup2 cgroup2 rw\n";
-        char *path = NULL;
-
-        (void) state;
-        assert_int_equal(cgroup_parse_own((char[sizeof(mounts)]){ 0 }, (char[]){ "0::/x\n" }, NULL, &path), -ENOENT);
-        for (int i = 0; i < 3; i++) {
-                _cleanup_free_ char *copy = xstrdup(mounts);
-                char *const own[] = { xstrdup("4:memory:/m\n0::/outer/in\n"), xstrdup("0::/outer\n"),
-                                      xstrdup("0::/outermost\n") };
-                static const char *const expected[] = { "/mnt/a b/in", "/mnt/a b", NULL };
-                int r = cgroup_parse_own(copy, own[i], NULL, &path);
-
-                assert_int_equal(r, expected[i] ? 0 : -ENOENT);
-                if (expected[i]) {
-                        assert_string_equal(path, expected[i]);
-                        free(path);
-                }
-                for (int j = 0; j < 3; j++)
-                        free(own[j]);
-        }
-}
-
-static void controllers_are_found_where_they_are_mounted(void **state) {
-        static const struct {
-                const char *controller, *expected;
-        } cases[] = {
-                { "memory", "/sys/fs/cgroup/memory/m" },
-                { "cpu", "/sys/fs/cgroup/cpu,cpuacct" },
-                { "cpuacct", "/sys/fs/cgroup/cpu,cpuacct" },
-                { "acct", NULL },
-                { "pids", NULL }, /* is not mounted */
-                { "rw", NULL },
-                { NULL, "/mnt/in" },
-        };
-
-        (void) state;
-        for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
-                char mounts[] = "30 24 0:26 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
-                                "32 24 0:28 /own /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n"
-                                "31 24 0:27 /outer /mnt rw,nosuid shared:9 - cgroup2 cgroup2 rw\n";
-                char own[] = "6:pids:/p\n5:name=systemd:/s\n4:memory:/m\n3:cpu,cpuacct:/own\n0::/outer/in\n";
-                _cleanup_free_ char *path = NULL;
-                int r = cgroup_parse_own(mounts, own, cases[i].controller, &path);
-
-                assert_int_equal(r, cases[i].expected ? 0 : -ENOENT);
-                if (cases[i].expected)
-                        assert_string_equal(path, cases[i].expected);
-        }
-}
-
 /* With the real keeper. */
 
 static RuntimeSandbox *start_real(Fixture *fixture, const char *id) {
@@ -1695,8 +1642,6 @@ int main(int argc, char *argv[]) {
 #define FAKE(test) cmocka_unit_test_setup_teardown(test, set_up_fake, tear_down)
 #define REAL(test) cmocka_unit_test_setup_teardown(test, set_up_real, tear_down)
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(cgroups_are_found_where_they_are_mounted),
-                cmocka_unit_test(controllers_are_found_where_they_are_mounted),
                 cmocka_unit_test(weights_of_disks_are_there_by_bfq_and_by_costs),
                 FAKE(a_sandbox_starts_stops_starts_again_and_is_removed),
                 FAKE(a_start_waits_until_the_sandbox_is_built),

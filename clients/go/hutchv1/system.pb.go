@@ -510,7 +510,9 @@ type RuntimeInfo struct {
 	// writes is killed soon after).
 	Features []string `protobuf:"bytes,4,rep,name=features,proto3" json:"features,omitempty"`
 	// Fields of ResourceLimits that it cannot enforce on this host.
-	NotEnforced   []string `protobuf:"bytes,5,rep,name=not_enforced,json=notEnforced,proto3" json:"not_enforced,omitempty"`
+	NotEnforced []string `protobuf:"bytes,5,rep,name=not_enforced,json=notEnforced,proto3" json:"not_enforced,omitempty"`
+	// The same limits, with why, and what helps.
+	Unenforced    []*UnenforcedLimit `protobuf:"bytes,6,rep,name=unenforced,proto3" json:"unenforced,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -580,6 +582,77 @@ func (x *RuntimeInfo) GetNotEnforced() []string {
 	return nil
 }
 
+func (x *RuntimeInfo) GetUnenforced() []*UnenforcedLimit {
+	if x != nil {
+		return x.Unenforced
+	}
+	return nil
+}
+
+// A limit that a runtime does not enforce on this host. All fields are output only.
+type UnenforcedLimit struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The field of ResourceLimits.
+	Limit string `protobuf:"bytes,1,opt,name=limit,proto3" json:"limit,omitempty"`
+	// Why not; for people.
+	Why string `protobuf:"bytes,2,opt,name=why,proto3" json:"why,omitempty"`
+	// The command that helps, in one line; empty: there is none.
+	Fix           string `protobuf:"bytes,3,opt,name=fix,proto3" json:"fix,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnenforcedLimit) Reset() {
+	*x = UnenforcedLimit{}
+	mi := &file_hutch_v1_system_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnenforcedLimit) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnenforcedLimit) ProtoMessage() {}
+
+func (x *UnenforcedLimit) ProtoReflect() protoreflect.Message {
+	mi := &file_hutch_v1_system_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnenforcedLimit.ProtoReflect.Descriptor instead.
+func (*UnenforcedLimit) Descriptor() ([]byte, []int) {
+	return file_hutch_v1_system_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *UnenforcedLimit) GetLimit() string {
+	if x != nil {
+		return x.Limit
+	}
+	return ""
+}
+
+func (x *UnenforcedLimit) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+func (x *UnenforcedLimit) GetFix() string {
+	if x != nil {
+		return x.Fix
+	}
+	return ""
+}
+
 // About a profile. All fields are output only.
 type ProfileInfo struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -595,7 +668,7 @@ type ProfileInfo struct {
 
 func (x *ProfileInfo) Reset() {
 	*x = ProfileInfo{}
-	mi := &file_hutch_v1_system_proto_msgTypes[6]
+	mi := &file_hutch_v1_system_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -607,7 +680,7 @@ func (x *ProfileInfo) String() string {
 func (*ProfileInfo) ProtoMessage() {}
 
 func (x *ProfileInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_v1_system_proto_msgTypes[6]
+	mi := &file_hutch_v1_system_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -620,7 +693,7 @@ func (x *ProfileInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProfileInfo.ProtoReflect.Descriptor instead.
 func (*ProfileInfo) Descriptor() ([]byte, []int) {
-	return file_hutch_v1_system_proto_rawDescGZIP(), []int{6}
+	return file_hutch_v1_system_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ProfileInfo) GetName() string {
@@ -659,7 +732,7 @@ type GpuInfo struct {
 
 func (x *GpuInfo) Reset() {
 	*x = GpuInfo{}
-	mi := &file_hutch_v1_system_proto_msgTypes[7]
+	mi := &file_hutch_v1_system_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -671,7 +744,7 @@ func (x *GpuInfo) String() string {
 func (*GpuInfo) ProtoMessage() {}
 
 func (x *GpuInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_v1_system_proto_msgTypes[7]
+	mi := &file_hutch_v1_system_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -684,7 +757,7 @@ func (x *GpuInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GpuInfo.ProtoReflect.Descriptor instead.
 func (*GpuInfo) Descriptor() ([]byte, []int) {
-	return file_hutch_v1_system_proto_rawDescGZIP(), []int{7}
+	return file_hutch_v1_system_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GpuInfo) GetId() string {
@@ -729,7 +802,7 @@ type HostInfo struct {
 
 func (x *HostInfo) Reset() {
 	*x = HostInfo{}
-	mi := &file_hutch_v1_system_proto_msgTypes[8]
+	mi := &file_hutch_v1_system_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -741,7 +814,7 @@ func (x *HostInfo) String() string {
 func (*HostInfo) ProtoMessage() {}
 
 func (x *HostInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_hutch_v1_system_proto_msgTypes[8]
+	mi := &file_hutch_v1_system_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -754,7 +827,7 @@ func (x *HostInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostInfo.ProtoReflect.Descriptor instead.
 func (*HostInfo) Descriptor() ([]byte, []int) {
-	return file_hutch_v1_system_proto_rawDescGZIP(), []int{8}
+	return file_hutch_v1_system_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *HostInfo) GetKernel() string {
@@ -844,13 +917,20 @@ const file_hutch_v1_system_proto_rawDesc = "" +
 	"\x10default_idle_ttl\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\x0edefaultIdleTtl\x12<\n" +
 	"\fmax_lifetime\x18\x10 \x01(\v2\x19.google.protobuf.DurationR\vmaxLifetime\x12F\n" +
 	"\x11history_retention\x18\x11 \x01(\v2\x19.google.protobuf.DurationR\x10historyRetention\x12&\n" +
-	"\x0fmax_image_bytes\x18\x12 \x01(\x04R\rmaxImageBytes\"\x98\x01\n" +
+	"\x0fmax_image_bytes\x18\x12 \x01(\x04R\rmaxImageBytes\"\xd3\x01\n" +
 	"\vRuntimeInfo\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\tavailable\x18\x02 \x01(\bR\tavailable\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x12\x1a\n" +
 	"\bfeatures\x18\x04 \x03(\tR\bfeatures\x12!\n" +
-	"\fnot_enforced\x18\x05 \x03(\tR\vnotEnforced\"\x8d\x01\n" +
+	"\fnot_enforced\x18\x05 \x03(\tR\vnotEnforced\x129\n" +
+	"\n" +
+	"unenforced\x18\x06 \x03(\v2\x19.hutch.v1.UnenforcedLimitR\n" +
+	"unenforced\"K\n" +
+	"\x0fUnenforcedLimit\x12\x14\n" +
+	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x10\n" +
+	"\x03why\x18\x02 \x01(\tR\x03why\x12\x10\n" +
+	"\x03fix\x18\x03 \x01(\tR\x03fix\"\x8d\x01\n" +
 	"\vProfileInfo\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x124\n" +
 	"\bdefaults\x18\x02 \x01(\v2\x18.hutch.v1.ResourceLimitsR\bdefaults\x124\n" +
@@ -882,7 +962,7 @@ func file_hutch_v1_system_proto_rawDescGZIP() []byte {
 	return file_hutch_v1_system_proto_rawDescData
 }
 
-var file_hutch_v1_system_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_hutch_v1_system_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_hutch_v1_system_proto_goTypes = []any{
 	(*PingRequest)(nil),           // 0: hutch.v1.PingRequest
 	(*PingResponse)(nil),          // 1: hutch.v1.PingResponse
@@ -890,35 +970,37 @@ var file_hutch_v1_system_proto_goTypes = []any{
 	(*GetInfoResponse)(nil),       // 3: hutch.v1.GetInfoResponse
 	(*ServerLimits)(nil),          // 4: hutch.v1.ServerLimits
 	(*RuntimeInfo)(nil),           // 5: hutch.v1.RuntimeInfo
-	(*ProfileInfo)(nil),           // 6: hutch.v1.ProfileInfo
-	(*GpuInfo)(nil),               // 7: hutch.v1.GpuInfo
-	(*HostInfo)(nil),              // 8: hutch.v1.HostInfo
-	(*timestamppb.Timestamp)(nil), // 9: google.protobuf.Timestamp
-	(*ResourceLimits)(nil),        // 10: hutch.v1.ResourceLimits
-	(*durationpb.Duration)(nil),   // 11: google.protobuf.Duration
+	(*UnenforcedLimit)(nil),       // 6: hutch.v1.UnenforcedLimit
+	(*ProfileInfo)(nil),           // 7: hutch.v1.ProfileInfo
+	(*GpuInfo)(nil),               // 8: hutch.v1.GpuInfo
+	(*HostInfo)(nil),              // 9: hutch.v1.HostInfo
+	(*timestamppb.Timestamp)(nil), // 10: google.protobuf.Timestamp
+	(*ResourceLimits)(nil),        // 11: hutch.v1.ResourceLimits
+	(*durationpb.Duration)(nil),   // 12: google.protobuf.Duration
 }
 var file_hutch_v1_system_proto_depIdxs = []int32{
-	9,  // 0: hutch.v1.GetInfoResponse.start_time:type_name -> google.protobuf.Timestamp
+	10, // 0: hutch.v1.GetInfoResponse.start_time:type_name -> google.protobuf.Timestamp
 	4,  // 1: hutch.v1.GetInfoResponse.limits:type_name -> hutch.v1.ServerLimits
 	5,  // 2: hutch.v1.GetInfoResponse.runtimes:type_name -> hutch.v1.RuntimeInfo
-	6,  // 3: hutch.v1.GetInfoResponse.profiles:type_name -> hutch.v1.ProfileInfo
-	8,  // 4: hutch.v1.GetInfoResponse.host:type_name -> hutch.v1.HostInfo
-	7,  // 5: hutch.v1.GetInfoResponse.gpus:type_name -> hutch.v1.GpuInfo
-	10, // 6: hutch.v1.ServerLimits.caps:type_name -> hutch.v1.ResourceLimits
-	11, // 7: hutch.v1.ServerLimits.default_idle_ttl:type_name -> google.protobuf.Duration
-	11, // 8: hutch.v1.ServerLimits.max_lifetime:type_name -> google.protobuf.Duration
-	11, // 9: hutch.v1.ServerLimits.history_retention:type_name -> google.protobuf.Duration
-	10, // 10: hutch.v1.ProfileInfo.defaults:type_name -> hutch.v1.ResourceLimits
-	10, // 11: hutch.v1.ProfileInfo.ceilings:type_name -> hutch.v1.ResourceLimits
-	0,  // 12: hutch.v1.SystemService.Ping:input_type -> hutch.v1.PingRequest
-	2,  // 13: hutch.v1.SystemService.GetInfo:input_type -> hutch.v1.GetInfoRequest
-	1,  // 14: hutch.v1.SystemService.Ping:output_type -> hutch.v1.PingResponse
-	3,  // 15: hutch.v1.SystemService.GetInfo:output_type -> hutch.v1.GetInfoResponse
-	14, // [14:16] is the sub-list for method output_type
-	12, // [12:14] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	7,  // 3: hutch.v1.GetInfoResponse.profiles:type_name -> hutch.v1.ProfileInfo
+	9,  // 4: hutch.v1.GetInfoResponse.host:type_name -> hutch.v1.HostInfo
+	8,  // 5: hutch.v1.GetInfoResponse.gpus:type_name -> hutch.v1.GpuInfo
+	11, // 6: hutch.v1.ServerLimits.caps:type_name -> hutch.v1.ResourceLimits
+	12, // 7: hutch.v1.ServerLimits.default_idle_ttl:type_name -> google.protobuf.Duration
+	12, // 8: hutch.v1.ServerLimits.max_lifetime:type_name -> google.protobuf.Duration
+	12, // 9: hutch.v1.ServerLimits.history_retention:type_name -> google.protobuf.Duration
+	6,  // 10: hutch.v1.RuntimeInfo.unenforced:type_name -> hutch.v1.UnenforcedLimit
+	11, // 11: hutch.v1.ProfileInfo.defaults:type_name -> hutch.v1.ResourceLimits
+	11, // 12: hutch.v1.ProfileInfo.ceilings:type_name -> hutch.v1.ResourceLimits
+	0,  // 13: hutch.v1.SystemService.Ping:input_type -> hutch.v1.PingRequest
+	2,  // 14: hutch.v1.SystemService.GetInfo:input_type -> hutch.v1.GetInfoRequest
+	1,  // 15: hutch.v1.SystemService.Ping:output_type -> hutch.v1.PingResponse
+	3,  // 16: hutch.v1.SystemService.GetInfo:output_type -> hutch.v1.GetInfoResponse
+	15, // [15:17] is the sub-list for method output_type
+	13, // [13:15] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_hutch_v1_system_proto_init() }
@@ -933,7 +1015,7 @@ func file_hutch_v1_system_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hutch_v1_system_proto_rawDesc), len(file_hutch_v1_system_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   9,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

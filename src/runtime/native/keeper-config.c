@@ -18,9 +18,9 @@
 static char *controller_folder(const NativeRuntime *runtime, int controller, const char *id) {
         char *path;
 
-        if (!runtime->controllers[controller].parent)
+        if (!runtime->cgroups.controllers[controller].parent)
                 return NULL;
-        if (asprintf(&path, "%s/%s", runtime->controllers[controller].parent, id) < 0)
+        if (asprintf(&path, "%s/%s", runtime->cgroups.controllers[controller].parent, id) < 0)
                 abort();
         return path;
 }
@@ -112,13 +112,13 @@ void keeper_config_encode(const NativeRuntime *runtime, const char *id, const Ru
         Hutch__Keeper__V1__KeeperControllers controllers = HUTCH__KEEPER__V1__KEEPER_CONTROLLERS__INIT;
         Hutch__Keeper__V1__KeeperSubordinateIds ids = HUTCH__KEEPER__V1__KEEPER_SUBORDINATE_IDS__INIT;
         _cleanup_(host_files_clear) HostFiles files = list_host_files(sources);
-        _cleanup_free_ char *folder = NULL, *cgroup = NULL, *cpu = controller_folder(runtime, NATIVE_CPU, id),
-                            *memory = controller_folder(runtime, NATIVE_MEMORY, id),
-                            *pids = controller_folder(runtime, NATIVE_PIDS, id),
-                            *io = controller_folder(runtime, NATIVE_IO, id);
+        _cleanup_free_ char *folder = NULL, *cgroup = NULL, *cpu = controller_folder(runtime, HOST_CPU, id),
+                            *memory = controller_folder(runtime, HOST_MEMORY, id),
+                            *pids = controller_folder(runtime, HOST_PIDS, id),
+                            *io = controller_folder(runtime, HOST_IO, id);
 
         if (asprintf(&folder, "%s/sandboxes/%s", runtime->state_folder, id) < 0 ||
-            (runtime->cgroup_parent && asprintf(&cgroup, "%s/%s", runtime->cgroup_parent, id) < 0))
+            (runtime->cgroups.parent && asprintf(&cgroup, "%s/%s", runtime->cgroups.parent, id) < 0))
                 abort();
 
         told.memory_bytes = limits->memory_bytes;

@@ -24,11 +24,11 @@
 #include "base/overlay-try.h"
 #include "base/strings.h"
 #include "base/subordinate-ids.h"
+#include "host/cgroups.h"
 #include "model/ids.h"
 #include "model/reason.h"
 #include "runtime/native/cgroup.h"
 #include "runtime/native/disk-quota.h"
-#include "runtime/native/disk-weights.h"
 #include "runtime/native/execs.h"
 #include "runtime/native/keeper-config.h"
 #include "runtime/native/sandbox.h"
@@ -110,11 +110,12 @@ static int list(Runtime *base, RuntimeFound callback, void *user, HutchError *er
         const NativeRuntime *runtime = (const NativeRuntime *) base;
         int r = list_folder(runtime->sandboxes_fd, -1, callback, user);
 
-        if (r == 0 && runtime->cgroup_fd >= 0)
-                r = list_folder(runtime->cgroup_fd, runtime->sandboxes_fd, callback, user);
-        for (int i = 0; r == 0 && i < N_NATIVE_CONTROLLERS; i++)
-                if (runtime->controllers[i].parent_fd >= 0)
-                        r = list_folder(runtime->controllers[i].parent_fd, runtime->sandboxes_fd, callback, user);
+        if (r == 0 && runtime->cgroups.fd >= 0)
+                r = list_folder(runtime->cgroups.fd, runtime->sandboxes_fd, callback, user);
+        for (int i = 0; r == 0 && i < N_HOST_CONTROLLERS; i++)
+                if (runtime->cgroups.controllers[i].parent_fd >= 0)
+                        r = list_folder(runtime->cgroups.controllers[i].parent_fd, runtime->sandboxes_fd, callback,
+                                        user);
         if (r < 0)
                 return reason_set(err, r, REASON_RUNTIME_UNAVAILABLE, "cannot list the sandboxes: %s", strerror(-r));
 
@@ -198,136 +199,38 @@ static int make_folder(const char *parent, const char *name, int *ret_fd, HutchE
         return 0;
 }
 
-/* The cgroup for sandboxes, of the daemon's own one: a leaf that was made for the daemon is not it, for a cgroup with
- * processes cannot give all controllers to those below. */
-static void leave_leaf(char *path) {
-        if (str_has_suffix(path, "/hutchd"))
-                *strrchr(path, '/') = '\0';
-}
+/* Finds a place for cgroups, and out which limits can be enforced. Without any sandboxes run nevertheless. */
+static void find_cgroups(NativeRuntime *runtime, const char *instance_id) {
+        HostCgroups *cgroups = &runtime->cgroups;
 
-/* Finds a place for cgroups. Without one sandboxes run nevertheless. */
-static void make_cgroup_parent(NativeRuntime *runtime, const NativeOptions *options) {
-        _cleanup_(error_clear) HutchError err = {};
-        _cleanup_free_ char *parent = NULL, *name = NULL;
-        int r = 0;
-
-        if (options->cgroup_parent)
-                parent = xstrdup(options->cgroup_parent);
+        host_cgroups_find(&(HostCgroupOptions){ .instance_id = instance_id, .state_folder = runtime->sandboxes_fd },
+                          cgroups);
+        if (cgroups->parent)
+                log_info("cgroups for sandboxes", LOG_STR("at", cgroups->parent));
         else
-                r = cgroup_find_own(NULL, &parent, &err);
-        if (parent && !options->cgroup_parent)
-                leave_leaf(parent);
-        if (asprintf(&name, "hutch-%s", options->instance_id) < 0)
-                abort();
-        if (r == 0)
-                r = make_folder(parent, name, &runtime->cgroup_fd, &err);
-        if (r == 0 && faccessat(runtime->cgroup_fd, "cgroup.kill", F_OK, 0) < 0) {
-                runtime->cgroup_fd = fd_close(runtime->cgroup_fd);
-                r = reason_set(&err, -EOPNOTSUPP, REASON_RUNTIME_UNAVAILABLE, "'%s' has no cgroup.kill", parent);
-        }
-        if (r < 0) {
-                log_warning("no cgroups for sandboxes", LOG_STR("error", error_message(&err)));
-                return;
-        }
+                log_warning("no cgroups for sandboxes", LOG_STR("error", cgroups->why), LOG_STR("fix", cgroups->fix));
+        for (int i = 0; i < N_HOST_CONTROLLERS; i++) {
+                const HostController *controller = &cgroups->controllers[i];
 
-        if (asprintf(&runtime->cgroup_parent, "%s/%s", parent, name) < 0)
-                abort();
-}
-
-/* What enforces limits, and a file in a hierarchy of version 1 that would be written for it, with what is no limit. */
-static const struct {
-        const char *name, *v1_name, *file, *nothing;
-        const char *limits[3]; /* ends with NULL */
-} controllers[N_NATIVE_CONTROLLERS] = {
-        [NATIVE_CPU] = { "cpu", "cpu", "cpu.cfs_quota_us", "-1", { "cpu_millis", "cpu_weight" } },
-        [NATIVE_MEMORY] = { "memory", "memory", "memory.limit_in_bytes", "-1", { "memory_bytes" } },
-        [NATIVE_PIDS] = { "pids", "pids", "pids.max", "max", {} }, /* without it keepers have RLIMIT_NPROC */
-        [NATIVE_IO] = { "io", "blkio", "blkio.bfq.weight", "100", { "io_weight" } },
-};
-
-static int write_file(int folder, const char *name, const char *text) {
-        _cleanup_close_ int fd = openat(folder, name, O_WRONLY | O_CLOEXEC);
-
-        return fd < 0 ? -errno : fd_write_all(fd, text, strlen(text));
-}
-
-/* Has the sandboxes' cgroups get the controller, if the tree of version 2 has it and gives it to the daemon. */
-static int enable_controller(NativeRuntime *runtime, int i) {
-        char text[16];
-        int above, r;
-
-        if (runtime->cgroup_fd < 0)
-                return -ENOENT;
-
-        (void) snprintf(text, sizeof(text), "+%s", controllers[i].name);
-        /* Where this one fails it may have been done before, by who made the daemon's cgroup. */
-        above = write_file(runtime->cgroup_fd, "../cgroup.subtree_control", text);
-        r = write_file(runtime->cgroup_fd, "cgroup.subtree_control", text);
-        if (r == 0)
-                runtime->controllers[i].parent = xstrdup(runtime->cgroup_parent);
-        /* The cgroup above has processes: as long as it passes on a controller no others may be in those below. */
-        if (r == -EOPNOTSUPP && above == 0) {
-                text[0] = '-';
-                (void) write_file(runtime->cgroup_fd, "../cgroup.subtree_control", text);
-        }
-        return r;
-}
-
-/* Makes a folder for sandboxes in the hierarchy of version 1 that has the controller, and tries it. */
-static int make_v1_parent(NativeRuntime *runtime, const char *instance_id, int i, HutchError *err) {
-        _cleanup_free_ char *own = NULL, *name = NULL;
-        _cleanup_close_ int fd = -1;
-        int r = cgroup_find_own(controllers[i].v1_name, &own, err);
-
-        if (asprintf(&name, "hutch-%s", instance_id) < 0)
-                abort();
-        if (r == 0)
-                r = make_folder(own, name, &fd, err);
-        if (r < 0)
-                return r;
-
-        r = write_file(fd, controllers[i].file, controllers[i].nothing);
-        if (r < 0)
-                return reason_set(err, r, REASON_RUNTIME_UNAVAILABLE, "cannot write %s in '%s/%s': %s",
-                                  controllers[i].file, own, name, strerror(-r));
-        if (asprintf(&runtime->controllers[i].parent, "%s/%s", own, name) < 0)
-                abort();
-        runtime->controllers[i].parent_fd = TAKE_FD(fd);
-        return 0;
-}
-
-/* Finds out which limits can be enforced here, by trying. */
-static void find_controllers(NativeRuntime *runtime, const NativeOptions *options) {
-        size_t n = 0;
-
-        for (int i = 0; i < N_NATIVE_CONTROLLERS; i++) {
-                _cleanup_(error_clear) HutchError err = {};
-
-                if (i == NATIVE_IO && !disk_has_weights(runtime->sandboxes_fd))
-                        reason_set(&err, -EOPNOTSUPP, REASON_RUNTIME_UNAVAILABLE,
-                                   "the state folder's disk knows no weights: its scheduler is not bfq");
-                else if (enable_controller(runtime, i) == 0 ||
-                         make_v1_parent(runtime, options->instance_id, i, &err) == 0)
+                if (controller->parent)
                         continue;
-                if (i == NATIVE_PIDS) {
-                        log_info("processes are limited for each user of a sandbox",
-                                 LOG_STR("error", error_message(&err)));
-                        continue;
-                }
-                log_warning("limits are not enforced", LOG_STR("controller", controllers[i].name),
-                            LOG_STR("error", error_message(&err)));
-                for (const char *const *limit = controllers[i].limits; *limit; limit++)
-                        runtime->not_enforced[n++] = *limit;
+                if (i == HOST_PIDS)
+                        log_info("processes are limited for each user of a sandbox", LOG_STR("error", controller->why),
+                                 LOG_STR("fix", controller->fix));
+                else
+                        log_warning("limits are not enforced", LOG_STR("controller", host_controller_name(i)),
+                                    LOG_STR("error", controller->why), LOG_STR("fix", controller->fix));
         }
 }
 
-/* Into hierarchies of version 1 processes move, and so does each keeper that has a user of its own into its cgroup. */
+/* Into hierarchies of version 1 processes move, and so does each keeper that has a user of its own into its cgroup. On
+ * hosts that have version 2 alone another hierarchy would be seen in everybody's /proc/self/cgroup. */
 static void favor_moves(NativeRuntime *runtime) {
-        bool moves = runtime->uid_ranges && runtime->cgroup_fd >= 0;
+        bool moves = runtime->uid_ranges && runtime->cgroups.fd >= 0;
 
-        for (int i = 0; i < N_NATIVE_CONTROLLERS; i++)
-                moves = moves || runtime->controllers[i].parent_fd >= 0;
-        if (moves)
+        for (int i = 0; i < N_HOST_CONTROLLERS; i++)
+                moves = moves || runtime->cgroups.controllers[i].parent_fd >= 0;
+        if (moves && runtime->cgroups.has_v1)
                 runtime->favored_moves = cgroup_favor_moves();
 }
 
@@ -392,7 +295,7 @@ static void find_overlays(NativeRuntime *runtime) {
 static void tell_features(NativeRuntime *runtime) {
         size_t n = 0;
 
-        if (runtime->cgroup_fd >= 0)
+        if (runtime->cgroups.fd >= 0)
                 runtime->features[n++] = "pause";
         if (runtime->uid_ranges || runtime->has_subordinate_ids)
                 runtime->features[n++] = "uid-ranges";
@@ -440,16 +343,16 @@ int native_runtime_new(uv_loop_t *loop, ChannelHub *hub, const NativeOptions *op
                 .keeper_program = keeper_program_new(options->keeper_program),
                 .uid_ranges = options->uid_ranges,
                 .sources = options->sources,
-                .cgroup_fd = -1,
+                .cgroups.fd = -1,
                 .sandboxes_fd = -1,
                 .favored_moves = -1,
                 .start_timeout = options->start_timeout ? options->start_timeout : START_TIMEOUT,
                 .answer_timeout = options->answer_timeout ? options->answer_timeout : ANSWER_TIMEOUT,
         };
-        runtime->verbs.not_enforced = runtime->not_enforced;
+        runtime->verbs.not_enforced = runtime->cgroups.unenforced;
         runtime->verbs.features = runtime->features;
-        for (int i = 0; i < N_NATIVE_CONTROLLERS; i++)
-                runtime->controllers[i].parent_fd = -1;
+        for (int i = 0; i < N_HOST_CONTROLLERS; i++)
+                runtime->cgroups.controllers[i].parent_fd = -1;
         runtime->nest = keeper_nest_new(loop, runtime->keeper_program);
         task_queue_init(&runtime->queue, loop);
         if (!runtime->uid_ranges)
@@ -470,8 +373,7 @@ int native_runtime_new(uv_loop_t *loop, ChannelHub *hub, const NativeOptions *op
 
         /* That it is not there is told by check(), and it may come to be. */
         (void) keeper_program_load(runtime->keeper_program, NULL);
-        make_cgroup_parent(runtime, options);
-        find_controllers(runtime, options);
+        find_cgroups(runtime, options->instance_id);
         find_disk_quota(runtime, options->instance_id);
         find_overlays(runtime);
         tell_features(runtime);
@@ -487,13 +389,10 @@ static void on_closed(uv_handle_t *handle) {
 
         free(runtime->state_folder);
         keeper_program_free(runtime->keeper_program);
-        free(runtime->cgroup_parent);
         id_map_clear(&runtime->subordinate_ids);
         free(runtime->seccomp_filter);
         free(runtime->keeper_filter);
         free(runtime->entered_filter);
-        for (int i = 0; i < N_NATIVE_CONTROLLERS; i++)
-                free(runtime->controllers[i].parent);
         free(runtime);
         if (done)
                 done(user);
@@ -507,15 +406,7 @@ void native_runtime_free(Runtime *base, void (*done)(void *user), void *user) {
         runtime->remover = remover_free(runtime->remover);
         runtime->nest = keeper_nest_free(runtime->nest);
         runtime->outputs = output_watch_free(runtime->outputs);
-        runtime->cgroup_fd = fd_close(runtime->cgroup_fd);
-        /* Goes only when no sandbox is left in it. */
-        if (runtime->cgroup_parent)
-                (void) rmdir(runtime->cgroup_parent);
-        for (int i = 0; i < N_NATIVE_CONTROLLERS; i++)
-                if (runtime->controllers[i].parent_fd >= 0) {
-                        runtime->controllers[i].parent_fd = fd_close(runtime->controllers[i].parent_fd);
-                        (void) rmdir(runtime->controllers[i].parent);
-                }
+        host_cgroups_release(&runtime->cgroups);
         runtime->favored_moves = fd_close(runtime->favored_moves);
         runtime->sandboxes_fd = fd_close(runtime->sandboxes_fd);
         runtime->queue.idle.data = runtime;

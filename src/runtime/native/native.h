@@ -41,7 +41,6 @@ typedef struct NativeOptions {
         const char *keeper_program; /* the path of hutch-keeper */
         const char *instance_id;    /* tells the daemons of one machine apart */
         bool uid_ranges; /* each sandbox has a range of uids, which takes root; else it has the daemon's own */
-        const char *cgroup_parent;  /* a folder for those of the sandboxes; NULL: below the daemon's own, if possible */
         const SourceRules *sources; /* what of the host may be mounted; as long as the runtime; NULL: nothing */
         uint64_t start_timeout;     /* nanoseconds; 0: 30 s */
         uint64_t answer_timeout;    /* after which a keeper counts as hung; nanoseconds; 0: 10 s */

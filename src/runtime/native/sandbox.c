@@ -553,10 +553,10 @@ static void set_clean(NativeSandbox *sandbox) {
 
 /* Removes all cgroups of the sandbox. Killing what is in the first of them empties the others. */
 static int remove_cgroups(const NativeRuntime *runtime, const char *id) {
-        int r = runtime->cgroup_fd < 0 ? 0 : cgroup_remove(runtime->cgroup_fd, id);
+        int r = runtime->cgroups.fd < 0 ? 0 : cgroup_remove(runtime->cgroups.fd, id);
 
-        for (int i = 0; i < N_NATIVE_CONTROLLERS; i++) {
-                int fd = runtime->controllers[i].parent_fd, one = fd < 0 ? 0 : cgroup_remove(fd, id);
+        for (int i = 0; i < N_HOST_CONTROLLERS; i++) {
+                int fd = runtime->cgroups.controllers[i].parent_fd, one = fd < 0 ? 0 : cgroup_remove(fd, id);
 
                 r = r < 0 ? r : one;
         }

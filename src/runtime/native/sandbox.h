@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/id-map.h"
+#include "host/cgroups.h"
 #include "runtime/native/calls.h"
 #include "runtime/native/child-process.h"
 #include "runtime/native/input.h"
@@ -29,14 +30,6 @@
  * Whatever goes wrong leads to ENDING, where the keeper is killed, and through CLEANING, where everything it left is,
  * to the event that tells. Verbs only note the goal; the work is done from the loop. */
 
-/* A controller of the kernel, and what is enforced by it. */
-typedef struct NativeController {
-        char *parent;  /* folder for those of the sandboxes; NULL: there is no such controller */
-        int parent_fd; /* of a hierarchy of version 1, or -1 */
-} NativeController;
-
-enum { NATIVE_CPU, NATIVE_MEMORY, NATIVE_PIDS, NATIVE_IO, N_NATIVE_CONTROLLERS };
-
 typedef struct NativeRuntime {
         Runtime base;
         RuntimeVerbs verbs;
@@ -50,11 +43,8 @@ typedef struct NativeRuntime {
         bool has_namespaces;      /* they can be made */
         IdMap subordinate_ids;    /* what the daemon's user has, when it is not root */
         bool has_subordinate_ids; /* and they can be mapped: new sandboxes have some */
-        char *cgroup_parent;      /* NULL: there are no cgroups */
-        int cgroup_fd;
-        NativeController controllers[N_NATIVE_CONTROLLERS];
-        int favored_moves; /* of cgroup_favor_moves(), or -1 */
-        const char *not_enforced[8];
+        HostCgroups cgroups;
+        int favored_moves;        /* of cgroup_favor_moves(), or -1 */
         const char *features[10]; /* ends with NULL */
         bool private_files;       /* those of the host can have inodes of the sandbox's own */
         bool root_in_memory;      /* the state folder cannot hold changes to the root */

@@ -278,6 +278,51 @@ void   hutch__v1__runtime_info__free_unpacked
   assert(message->base.descriptor == &hutch__v1__runtime_info__descriptor);
   protobuf_c_message_free_unpacked ((ProtobufCMessage*)message, allocator);
 }
+void   hutch__v1__unenforced_limit__init
+                     (Hutch__V1__UnenforcedLimit         *message)
+{
+  static const Hutch__V1__UnenforcedLimit init_value = HUTCH__V1__UNENFORCED_LIMIT__INIT;
+  *message = init_value;
+}
+size_t hutch__v1__unenforced_limit__get_packed_size
+                     (const Hutch__V1__UnenforcedLimit *message)
+{
+  assert(message->base.descriptor == &hutch__v1__unenforced_limit__descriptor);
+  return protobuf_c_message_get_packed_size ((const ProtobufCMessage*)(message));
+}
+size_t hutch__v1__unenforced_limit__pack
+                     (const Hutch__V1__UnenforcedLimit *message,
+                      uint8_t       *out)
+{
+  assert(message->base.descriptor == &hutch__v1__unenforced_limit__descriptor);
+  return protobuf_c_message_pack ((const ProtobufCMessage*)message, out);
+}
+size_t hutch__v1__unenforced_limit__pack_to_buffer
+                     (const Hutch__V1__UnenforcedLimit *message,
+                      ProtobufCBuffer *buffer)
+{
+  assert(message->base.descriptor == &hutch__v1__unenforced_limit__descriptor);
+  return protobuf_c_message_pack_to_buffer ((const ProtobufCMessage*)message, buffer);
+}
+Hutch__V1__UnenforcedLimit *
+       hutch__v1__unenforced_limit__unpack
+                     (ProtobufCAllocator  *allocator,
+                      size_t               len,
+                      const uint8_t       *data)
+{
+  return (Hutch__V1__UnenforcedLimit *)
+     protobuf_c_message_unpack (&hutch__v1__unenforced_limit__descriptor,
+                                allocator, len, data);
+}
+void   hutch__v1__unenforced_limit__free_unpacked
+                     (Hutch__V1__UnenforcedLimit *message,
+                      ProtobufCAllocator *allocator)
+{
+  if(!message)
+    return;
+  assert(message->base.descriptor == &hutch__v1__unenforced_limit__descriptor);
+  protobuf_c_message_free_unpacked ((ProtobufCMessage*)message, allocator);
+}
 void   hutch__v1__profile_info__init
                      (Hutch__V1__ProfileInfo         *message)
 {
@@ -920,7 +965,7 @@ const ProtobufCMessageDescriptor hutch__v1__server_limits__descriptor =
   (ProtobufCMessageInit) hutch__v1__server_limits__init,
   NULL,NULL,NULL    /* reserved[123] */
 };
-static const ProtobufCFieldDescriptor hutch__v1__runtime_info__field_descriptors[5] =
+static const ProtobufCFieldDescriptor hutch__v1__runtime_info__field_descriptors[6] =
 {
   {
     "name",
@@ -982,6 +1027,18 @@ static const ProtobufCFieldDescriptor hutch__v1__runtime_info__field_descriptors
     0,             /* flags */
     0,NULL,NULL    /* reserved1,reserved2, etc */
   },
+  {
+    "unenforced",
+    6,
+    PROTOBUF_C_LABEL_REPEATED,
+    PROTOBUF_C_TYPE_MESSAGE,
+    offsetof(Hutch__V1__RuntimeInfo, n_unenforced),
+    offsetof(Hutch__V1__RuntimeInfo, unenforced),
+    &hutch__v1__unenforced_limit__descriptor,
+    NULL,
+    0,             /* flags */
+    0,NULL,NULL    /* reserved1,reserved2, etc */
+  },
 };
 static const unsigned hutch__v1__runtime_info__field_indices_by_name[] = {
   1,   /* field[1] = available */
@@ -989,11 +1046,12 @@ static const unsigned hutch__v1__runtime_info__field_indices_by_name[] = {
   2,   /* field[2] = message */
   0,   /* field[0] = name */
   4,   /* field[4] = not_enforced */
+  5,   /* field[5] = unenforced */
 };
 static const ProtobufCIntRange hutch__v1__runtime_info__number_ranges[1 + 1] =
 {
   { 1, 0 },
-  { 0, 5 }
+  { 0, 6 }
 };
 const ProtobufCMessageDescriptor hutch__v1__runtime_info__descriptor =
 {
@@ -1003,11 +1061,75 @@ const ProtobufCMessageDescriptor hutch__v1__runtime_info__descriptor =
   "Hutch__V1__RuntimeInfo",
   "hutch.v1",
   sizeof(Hutch__V1__RuntimeInfo),
-  5,
+  6,
   hutch__v1__runtime_info__field_descriptors,
   hutch__v1__runtime_info__field_indices_by_name,
   1,  hutch__v1__runtime_info__number_ranges,
   (ProtobufCMessageInit) hutch__v1__runtime_info__init,
+  NULL,NULL,NULL    /* reserved[123] */
+};
+static const ProtobufCFieldDescriptor hutch__v1__unenforced_limit__field_descriptors[3] =
+{
+  {
+    "limit",
+    1,
+    PROTOBUF_C_LABEL_NONE,
+    PROTOBUF_C_TYPE_STRING,
+    0,   /* quantifier_offset */
+    offsetof(Hutch__V1__UnenforcedLimit, limit),
+    NULL,
+    &protobuf_c_empty_string,
+    0,             /* flags */
+    0,NULL,NULL    /* reserved1,reserved2, etc */
+  },
+  {
+    "why",
+    2,
+    PROTOBUF_C_LABEL_NONE,
+    PROTOBUF_C_TYPE_STRING,
+    0,   /* quantifier_offset */
+    offsetof(Hutch__V1__UnenforcedLimit, why),
+    NULL,
+    &protobuf_c_empty_string,
+    0,             /* flags */
+    0,NULL,NULL    /* reserved1,reserved2, etc */
+  },
+  {
+    "fix",
+    3,
+    PROTOBUF_C_LABEL_NONE,
+    PROTOBUF_C_TYPE_STRING,
+    0,   /* quantifier_offset */
+    offsetof(Hutch__V1__UnenforcedLimit, fix),
+    NULL,
+    &protobuf_c_empty_string,
+    0,             /* flags */
+    0,NULL,NULL    /* reserved1,reserved2, etc */
+  },
+};
+static const unsigned hutch__v1__unenforced_limit__field_indices_by_name[] = {
+  2,   /* field[2] = fix */
+  0,   /* field[0] = limit */
+  1,   /* field[1] = why */
+};
+static const ProtobufCIntRange hutch__v1__unenforced_limit__number_ranges[1 + 1] =
+{
+  { 1, 0 },
+  { 0, 3 }
+};
+const ProtobufCMessageDescriptor hutch__v1__unenforced_limit__descriptor =
+{
+  PROTOBUF_C__MESSAGE_DESCRIPTOR_MAGIC,
+  "hutch.v1.UnenforcedLimit",
+  "UnenforcedLimit",
+  "Hutch__V1__UnenforcedLimit",
+  "hutch.v1",
+  sizeof(Hutch__V1__UnenforcedLimit),
+  3,
+  hutch__v1__unenforced_limit__field_descriptors,
+  hutch__v1__unenforced_limit__field_indices_by_name,
+  1,  hutch__v1__unenforced_limit__number_ranges,
+  (ProtobufCMessageInit) hutch__v1__unenforced_limit__init,
   NULL,NULL,NULL    /* reserved[123] */
 };
 static const ProtobufCFieldDescriptor hutch__v1__profile_info__field_descriptors[3] =

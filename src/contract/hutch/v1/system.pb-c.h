@@ -25,6 +25,7 @@ typedef struct Hutch__V1__GetInfoRequest Hutch__V1__GetInfoRequest;
 typedef struct Hutch__V1__GetInfoResponse Hutch__V1__GetInfoResponse;
 typedef struct Hutch__V1__ServerLimits Hutch__V1__ServerLimits;
 typedef struct Hutch__V1__RuntimeInfo Hutch__V1__RuntimeInfo;
+typedef struct Hutch__V1__UnenforcedLimit Hutch__V1__UnenforcedLimit;
 typedef struct Hutch__V1__ProfileInfo Hutch__V1__ProfileInfo;
 typedef struct Hutch__V1__GpuInfo Hutch__V1__GpuInfo;
 typedef struct Hutch__V1__HostInfo Hutch__V1__HostInfo;
@@ -255,10 +256,39 @@ struct  Hutch__V1__RuntimeInfo
    */
   size_t n_not_enforced;
   char **not_enforced;
+  /*
+   * The same limits, with why, and what helps.
+   */
+  size_t n_unenforced;
+  Hutch__V1__UnenforcedLimit **unenforced;
 };
 #define HUTCH__V1__RUNTIME_INFO__INIT \
  { PROTOBUF_C_MESSAGE_INIT (&hutch__v1__runtime_info__descriptor) \
-    , (char *)protobuf_c_empty_string, 0, (char *)protobuf_c_empty_string, 0,NULL, 0,NULL }
+    , (char *)protobuf_c_empty_string, 0, (char *)protobuf_c_empty_string, 0,NULL, 0,NULL, 0,NULL }
+
+
+/*
+ * A limit that a runtime does not enforce on this host. All fields are output only.
+ */
+struct  Hutch__V1__UnenforcedLimit
+{
+  ProtobufCMessage base;
+  /*
+   * The field of ResourceLimits.
+   */
+  char *limit;
+  /*
+   * Why not; for people.
+   */
+  char *why;
+  /*
+   * The command that helps, in one line; empty: there is none.
+   */
+  char *fix;
+};
+#define HUTCH__V1__UNENFORCED_LIMIT__INIT \
+ { PROTOBUF_C_MESSAGE_INIT (&hutch__v1__unenforced_limit__descriptor) \
+    , (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string, (char *)protobuf_c_empty_string }
 
 
 /*
@@ -459,6 +489,25 @@ Hutch__V1__RuntimeInfo *
 void   hutch__v1__runtime_info__free_unpacked
                      (Hutch__V1__RuntimeInfo *message,
                       ProtobufCAllocator *allocator);
+/* Hutch__V1__UnenforcedLimit methods */
+void   hutch__v1__unenforced_limit__init
+                     (Hutch__V1__UnenforcedLimit         *message);
+size_t hutch__v1__unenforced_limit__get_packed_size
+                     (const Hutch__V1__UnenforcedLimit   *message);
+size_t hutch__v1__unenforced_limit__pack
+                     (const Hutch__V1__UnenforcedLimit   *message,
+                      uint8_t             *out);
+size_t hutch__v1__unenforced_limit__pack_to_buffer
+                     (const Hutch__V1__UnenforcedLimit   *message,
+                      ProtobufCBuffer     *buffer);
+Hutch__V1__UnenforcedLimit *
+       hutch__v1__unenforced_limit__unpack
+                     (ProtobufCAllocator  *allocator,
+                      size_t               len,
+                      const uint8_t       *data);
+void   hutch__v1__unenforced_limit__free_unpacked
+                     (Hutch__V1__UnenforcedLimit *message,
+                      ProtobufCAllocator *allocator);
 /* Hutch__V1__ProfileInfo methods */
 void   hutch__v1__profile_info__init
                      (Hutch__V1__ProfileInfo         *message);
@@ -536,6 +585,9 @@ typedef void (*Hutch__V1__ServerLimits_Closure)
 typedef void (*Hutch__V1__RuntimeInfo_Closure)
                  (const Hutch__V1__RuntimeInfo *message,
                   void *closure_data);
+typedef void (*Hutch__V1__UnenforcedLimit_Closure)
+                 (const Hutch__V1__UnenforcedLimit *message,
+                  void *closure_data);
 typedef void (*Hutch__V1__ProfileInfo_Closure)
                  (const Hutch__V1__ProfileInfo *message,
                   void *closure_data);
@@ -587,6 +639,7 @@ extern const ProtobufCMessageDescriptor hutch__v1__get_info_request__descriptor;
 extern const ProtobufCMessageDescriptor hutch__v1__get_info_response__descriptor;
 extern const ProtobufCMessageDescriptor hutch__v1__server_limits__descriptor;
 extern const ProtobufCMessageDescriptor hutch__v1__runtime_info__descriptor;
+extern const ProtobufCMessageDescriptor hutch__v1__unenforced_limit__descriptor;
 extern const ProtobufCMessageDescriptor hutch__v1__profile_info__descriptor;
 extern const ProtobufCMessageDescriptor hutch__v1__gpu_info__descriptor;
 extern const ProtobufCMessageDescriptor hutch__v1__host_info__descriptor;

@@ -271,6 +271,7 @@ class RuntimeInfo(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     FEATURES_FIELD_NUMBER: _builtins.int
     NOT_ENFORCED_FIELD_NUMBER: _builtins.int
+    UNENFORCED_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Its name."""
     available: _builtins.bool
@@ -290,6 +291,10 @@ class RuntimeInfo(_message.Message):
     def not_enforced(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Fields of ResourceLimits that it cannot enforce on this host."""
 
+    @_builtins.property
+    def unenforced(self) -> _containers.RepeatedCompositeFieldContainer[Global___UnenforcedLimit]:
+        """The same limits, with why, and what helps."""
+
     def __init__(
         self,
         *,
@@ -298,14 +303,45 @@ class RuntimeInfo(_message.Message):
         message: _builtins.str = ...,
         features: _abc.Iterable[_builtins.str] | None = ...,
         not_enforced: _abc.Iterable[_builtins.str] | None = ...,
+        unenforced: _abc.Iterable[Global___UnenforcedLimit] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["available", b"available", "features", b"features", "message", b"message", "name", b"name", "not_enforced", b"not_enforced"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["available", b"available", "features", b"features", "message", b"message", "name", b"name", "not_enforced", b"not_enforced", "unenforced", b"unenforced"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RuntimeInfo: _TypeAlias = RuntimeInfo  # noqa: Y015
+
+@_typing.final
+class UnenforcedLimit(_message.Message):
+    """A limit that a runtime does not enforce on this host. All fields are output only."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LIMIT_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
+    FIX_FIELD_NUMBER: _builtins.int
+    limit: _builtins.str
+    """The field of ResourceLimits."""
+    why: _builtins.str
+    """Why not; for people."""
+    fix: _builtins.str
+    """The command that helps, in one line; empty: there is none."""
+    def __init__(
+        self,
+        *,
+        limit: _builtins.str = ...,
+        why: _builtins.str = ...,
+        fix: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fix", b"fix", "limit", b"limit", "why", b"why"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UnenforcedLimit: _TypeAlias = UnenforcedLimit  # noqa: Y015
 
 @_typing.final
 class ProfileInfo(_message.Message):

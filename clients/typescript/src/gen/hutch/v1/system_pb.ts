@@ -21,7 +21,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file hutch/v1/system.proto.
  */
 export const file_hutch_v1_system: GenFile = /*@__PURE__*/
-  fileDesc("ChVodXRjaC92MS9zeXN0ZW0ucHJvdG8SCGh1dGNoLnYxIg0KC1BpbmdSZXF1ZXN0Ig4KDFBpbmdSZXNwb25zZSIQCg5HZXRJbmZvUmVxdWVzdCKFAwoPR2V0SW5mb1Jlc3BvbnNlEg8KB3ZlcnNpb24YASABKAkSEwoLaW5zdGFuY2VfaWQYAiABKAkSLgoKc3RhcnRfdGltZRgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASJgoGbGltaXRzGAQgASgLMhYuaHV0Y2gudjEuU2VydmVyTGltaXRzEicKCHJ1bnRpbWVzGAUgAygLMhUuaHV0Y2gudjEuUnVudGltZUluZm8SJwoIcHJvZmlsZXMYBiADKAsyFS5odXRjaC52MS5Qcm9maWxlSW5mbxINCgV0b29scxgHIAMoCRIgCgRob3N0GAggASgLMhIuaHV0Y2gudjEuSG9zdEluZm8SEQoJc2FuZGJveGVzGAkgASgNEhQKDGFjdGl2ZV9leGVjcxgKIAEoDRIOCgZjYWxsZXIYCyABKAkSFwoPY2FsbGVyX2lzX2FkbWluGAwgASgIEh8KBGdwdXMYDSADKAsyES5odXRjaC52MS5HcHVJbmZvIrsECgxTZXJ2ZXJMaW1pdHMSGQoRbWF4X3JlcXVlc3RfYnl0ZXMYASABKAQSGgoSbWF4X3Jlc3BvbnNlX2J5dGVzGAIgASgEEhgKEHJ1bl9vdXRwdXRfYnl0ZXMYAyABKAQSGQoRZXhlY19vdXRwdXRfYnl0ZXMYBCABKAQSHQoVbWF4X2V4ZWNfb3V0cHV0X2J5dGVzGAUgASgEEhIKCmZpbGVfYnl0ZXMYBiABKAQSFgoObWF4X2ZpbGVfYnl0ZXMYByABKAQSGAoQc21hbGxfZmlsZV9ieXRlcxgIIAEoBBIVCg1saXN0aW5nX2J5dGVzGAkgASgEEhwKFHNhbmRib3hlc19wZXJfY2FsbGVyGAogASgNEhEKCXNhbmRib3hlcxgLIAEoDRIZChFleGVjc19wZXJfc2FuZGJveBgMIAEoDRIaChJzdHJlYW1zX3Blcl9jYWxsZXIYDSABKA0SJgoEY2FwcxgOIAEoCzIYLmh1dGNoLnYxLlJlc291cmNlTGltaXRzEjMKEGRlZmF1bHRfaWRsZV90dGwYDyABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SLwoMbWF4X2xpZmV0aW1lGBAgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEjQKEWhpc3RvcnlfcmV0ZW50aW9uGBEgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhcKD21heF9pbWFnZV9ieXRlcxgSIAEoBCJnCgtSdW50aW1lSW5mbxIMCgRuYW1lGAEgASgJEhEKCWF2YWlsYWJsZRgCIAEoCBIPCgdtZXNzYWdlGAMgASgJEhAKCGZlYXR1cmVzGAQgAygJEhQKDG5vdF9lbmZvcmNlZBgFIAMoCSJzCgtQcm9maWxlSW5mbxIMCgRuYW1lGAEgASgJEioKCGRlZmF1bHRzGAIgASgLMhguaHV0Y2gudjEuUmVzb3VyY2VMaW1pdHMSKgoIY2VpbGluZ3MYAyABKAsyGC5odXRjaC52MS5SZXNvdXJjZUxpbWl0cyI6CgdHcHVJbmZvEgoKAmlkGAEgASgJEg0KBW1vZGVsGAIgASgJEhQKDG1lbW9yeV9ieXRlcxgDIAEoBCJ3CghIb3N0SW5mbxIOCgZrZXJuZWwYASABKAkSFAoMYXJjaGl0ZWN0dXJlGAIgASgJEgwKBGNwdXMYAyABKA0SFAoMbWVtb3J5X2J5dGVzGAQgASgEEg8KB2Nncm91cHMYBSABKAkSEAoIcm9vdGxlc3MYBiABKAgyhgEKDVN5c3RlbVNlcnZpY2USNQoEUGluZxIVLmh1dGNoLnYxLlBpbmdSZXF1ZXN0GhYuaHV0Y2gudjEuUGluZ1Jlc3BvbnNlEj4KB0dldEluZm8SGC5odXRjaC52MS5HZXRJbmZvUmVxdWVzdBoZLmh1dGNoLnYxLkdldEluZm9SZXNwb25zZWIGcHJvdG8z", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_hutch_v1_sandbox]);
+  fileDesc("ChVodXRjaC92MS9zeXN0ZW0ucHJvdG8SCGh1dGNoLnYxIg0KC1BpbmdSZXF1ZXN0Ig4KDFBpbmdSZXNwb25zZSIQCg5HZXRJbmZvUmVxdWVzdCKFAwoPR2V0SW5mb1Jlc3BvbnNlEg8KB3ZlcnNpb24YASABKAkSEwoLaW5zdGFuY2VfaWQYAiABKAkSLgoKc3RhcnRfdGltZRgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASJgoGbGltaXRzGAQgASgLMhYuaHV0Y2gudjEuU2VydmVyTGltaXRzEicKCHJ1bnRpbWVzGAUgAygLMhUuaHV0Y2gudjEuUnVudGltZUluZm8SJwoIcHJvZmlsZXMYBiADKAsyFS5odXRjaC52MS5Qcm9maWxlSW5mbxINCgV0b29scxgHIAMoCRIgCgRob3N0GAggASgLMhIuaHV0Y2gudjEuSG9zdEluZm8SEQoJc2FuZGJveGVzGAkgASgNEhQKDGFjdGl2ZV9leGVjcxgKIAEoDRIOCgZjYWxsZXIYCyABKAkSFwoPY2FsbGVyX2lzX2FkbWluGAwgASgIEh8KBGdwdXMYDSADKAsyES5odXRjaC52MS5HcHVJbmZvIrsECgxTZXJ2ZXJMaW1pdHMSGQoRbWF4X3JlcXVlc3RfYnl0ZXMYASABKAQSGgoSbWF4X3Jlc3BvbnNlX2J5dGVzGAIgASgEEhgKEHJ1bl9vdXRwdXRfYnl0ZXMYAyABKAQSGQoRZXhlY19vdXRwdXRfYnl0ZXMYBCABKAQSHQoVbWF4X2V4ZWNfb3V0cHV0X2J5dGVzGAUgASgEEhIKCmZpbGVfYnl0ZXMYBiABKAQSFgoObWF4X2ZpbGVfYnl0ZXMYByABKAQSGAoQc21hbGxfZmlsZV9ieXRlcxgIIAEoBBIVCg1saXN0aW5nX2J5dGVzGAkgASgEEhwKFHNhbmRib3hlc19wZXJfY2FsbGVyGAogASgNEhEKCXNhbmRib3hlcxgLIAEoDRIZChFleGVjc19wZXJfc2FuZGJveBgMIAEoDRIaChJzdHJlYW1zX3Blcl9jYWxsZXIYDSABKA0SJgoEY2FwcxgOIAEoCzIYLmh1dGNoLnYxLlJlc291cmNlTGltaXRzEjMKEGRlZmF1bHRfaWRsZV90dGwYDyABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SLwoMbWF4X2xpZmV0aW1lGBAgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEjQKEWhpc3RvcnlfcmV0ZW50aW9uGBEgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhcKD21heF9pbWFnZV9ieXRlcxgSIAEoBCKWAQoLUnVudGltZUluZm8SDAoEbmFtZRgBIAEoCRIRCglhdmFpbGFibGUYAiABKAgSDwoHbWVzc2FnZRgDIAEoCRIQCghmZWF0dXJlcxgEIAMoCRIUCgxub3RfZW5mb3JjZWQYBSADKAkSLQoKdW5lbmZvcmNlZBgGIAMoCzIZLmh1dGNoLnYxLlVuZW5mb3JjZWRMaW1pdCI6Cg9VbmVuZm9yY2VkTGltaXQSDQoFbGltaXQYASABKAkSCwoDd2h5GAIgASgJEgsKA2ZpeBgDIAEoCSJzCgtQcm9maWxlSW5mbxIMCgRuYW1lGAEgASgJEioKCGRlZmF1bHRzGAIgASgLMhguaHV0Y2gudjEuUmVzb3VyY2VMaW1pdHMSKgoIY2VpbGluZ3MYAyABKAsyGC5odXRjaC52MS5SZXNvdXJjZUxpbWl0cyI6CgdHcHVJbmZvEgoKAmlkGAEgASgJEg0KBW1vZGVsGAIgASgJEhQKDG1lbW9yeV9ieXRlcxgDIAEoBCJ3CghIb3N0SW5mbxIOCgZrZXJuZWwYASABKAkSFAoMYXJjaGl0ZWN0dXJlGAIgASgJEgwKBGNwdXMYAyABKA0SFAoMbWVtb3J5X2J5dGVzGAQgASgEEg8KB2Nncm91cHMYBSABKAkSEAoIcm9vdGxlc3MYBiABKAgyhgEKDVN5c3RlbVNlcnZpY2USNQoEUGluZxIVLmh1dGNoLnYxLlBpbmdSZXF1ZXN0GhYuaHV0Y2gudjEuUGluZ1Jlc3BvbnNlEj4KB0dldEluZm8SGC5odXRjaC52MS5HZXRJbmZvUmVxdWVzdBoZLmh1dGNoLnYxLkdldEluZm9SZXNwb25zZWIGcHJvdG8z", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_hutch_v1_sandbox]);
 
 /**
  * Asks for an answer.
@@ -357,6 +357,13 @@ export type RuntimeInfo = Message<"hutch.v1.RuntimeInfo"> & {
    * @generated from field: repeated string not_enforced = 5;
    */
   notEnforced: string[];
+
+  /**
+   * The same limits, with why, and what helps.
+   *
+   * @generated from field: repeated hutch.v1.UnenforcedLimit unenforced = 6;
+   */
+  unenforced: UnenforcedLimit[];
 };
 
 /**
@@ -365,6 +372,41 @@ export type RuntimeInfo = Message<"hutch.v1.RuntimeInfo"> & {
  */
 export const RuntimeInfoSchema: GenMessage<RuntimeInfo> = /*@__PURE__*/
   messageDesc(file_hutch_v1_system, 5);
+
+/**
+ * A limit that a runtime does not enforce on this host. All fields are output only.
+ *
+ * @generated from message hutch.v1.UnenforcedLimit
+ */
+export type UnenforcedLimit = Message<"hutch.v1.UnenforcedLimit"> & {
+  /**
+   * The field of ResourceLimits.
+   *
+   * @generated from field: string limit = 1;
+   */
+  limit: string;
+
+  /**
+   * Why not; for people.
+   *
+   * @generated from field: string why = 2;
+   */
+  why: string;
+
+  /**
+   * The command that helps, in one line; empty: there is none.
+   *
+   * @generated from field: string fix = 3;
+   */
+  fix: string;
+};
+
+/**
+ * Describes the message hutch.v1.UnenforcedLimit.
+ * Use `create(UnenforcedLimitSchema)` to create a new message.
+ */
+export const UnenforcedLimitSchema: GenMessage<UnenforcedLimit> = /*@__PURE__*/
+  messageDesc(file_hutch_v1_system, 6);
 
 /**
  * About a profile. All fields are output only.
@@ -399,7 +441,7 @@ export type ProfileInfo = Message<"hutch.v1.ProfileInfo"> & {
  * Use `create(ProfileInfoSchema)` to create a new message.
  */
 export const ProfileInfoSchema: GenMessage<ProfileInfo> = /*@__PURE__*/
-  messageDesc(file_hutch_v1_system, 6);
+  messageDesc(file_hutch_v1_system, 7);
 
 /**
  * About a GPU. All fields are output only.
@@ -434,7 +476,7 @@ export type GpuInfo = Message<"hutch.v1.GpuInfo"> & {
  * Use `create(GpuInfoSchema)` to create a new message.
  */
 export const GpuInfoSchema: GenMessage<GpuInfo> = /*@__PURE__*/
-  messageDesc(file_hutch_v1_system, 7);
+  messageDesc(file_hutch_v1_system, 8);
 
 /**
  * About the host. All fields are output only.
@@ -490,7 +532,7 @@ export type HostInfo = Message<"hutch.v1.HostInfo"> & {
  * Use `create(HostInfoSchema)` to create a new message.
  */
 export const HostInfoSchema: GenMessage<HostInfo> = /*@__PURE__*/
-  messageDesc(file_hutch_v1_system, 8);
+  messageDesc(file_hutch_v1_system, 9);
 
 /**
  * Tells about the daemon.

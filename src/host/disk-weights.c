@@ -2,16 +2,19 @@
 
 /* What lives here: reading what the kernel says of a disk. What does not: setting weights, which keepers do. */
 
-#include "runtime/native/disk-weights.h"
+#include "host/disk-weights.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/memory.h"
 #include "base/strings.h"
 
 #define COSTS "/sys/fs/cgroup/io.cost.qos" /* the root's only */
@@ -38,21 +41,44 @@ bool disk_has_weights_as(const char *scheduler, const char *costs, const char *d
         return false;
 }
 
-bool disk_has_weights(int folder) {
-        char disk[64], path[128], device[32], scheduler[256], costs[4096];
+/* What is set is set for whole disks. */
+static int find_disk(int folder, char *ret_path, size_t size) {
+        char path[128];
         struct stat st;
 
-        if (fstat(folder, &st) < 0)
+        if (folder < 0 || fstat(folder, &st) < 0)
+                return -errno;
+
+        (void) snprintf(path, sizeof(path), "/sys/dev/block/%u:%u/partition", major(st.st_dev), minor(st.st_dev));
+        (void) snprintf(ret_path, size, "/sys/dev/block/%u:%u%s", major(st.st_dev), minor(st.st_dev),
+                        access(path, F_OK) == 0 ? "/.." : "");
+        return 0;
+}
+
+bool disk_has_weights(int folder) {
+        char disk[64], path[128], device[32], scheduler[256], costs[4096];
+
+        if (find_disk(folder, disk, sizeof(disk)) < 0)
                 return false;
 
-        /* What is set is set for whole disks. */
-        (void) snprintf(path, sizeof(path), "/sys/dev/block/%u:%u/partition", major(st.st_dev), minor(st.st_dev));
-        (void) snprintf(disk, sizeof(disk), "/sys/dev/block/%u:%u%s", major(st.st_dev), minor(st.st_dev),
-                        access(path, F_OK) == 0 ? "/.." : "");
         (void) snprintf(path, sizeof(path), "%s/dev", disk);
         (void) read_text(path, device, sizeof(device));
         device[strcspn(device, "\n")] = '\0';
         (void) snprintf(path, sizeof(path), "%s/queue/scheduler", disk);
         return *device && disk_has_weights_as(read_text(path, scheduler, sizeof(scheduler)),
                                               read_text(COSTS, costs, sizeof(costs)), device);
+}
+
+char *disk_weights_fix(int folder) {
+        char disk[64], path[128], *fix;
+
+        if (find_disk(folder, disk, sizeof(disk)) < 0)
+                return xstrdup("");
+
+        (void) snprintf(path, sizeof(path), "%s/queue/scheduler", disk);
+        if (access(path, F_OK) < 0)
+                return xstrdup("");
+        if (asprintf(&fix, "sudo sh -c 'modprobe bfq; echo bfq > %s'", path) < 0)
+                abort();
+        return fix;
 }
