@@ -78,7 +78,7 @@ static void look(Search *search) {
         (void) cgroup_sight_read("self", &host->sight);
         host->rules = (PlaceRules){
                 .is_root = geteuid() == 0,
-                .has_systemd = access("/run/systemd/system", F_OK) == 0,
+                .has_systemd = systemd_is_running(),
                 .has_controllers = tree_has_controllers(host->sight.mount),
         };
         host->v1_mounts = find_v1_mounts();
@@ -146,11 +146,49 @@ static int try_place(Search *search, const char *path) {
         return 0;
 }
 
+/* Where the operator has made a leaf for a user's daemon, that is where it stays. */
+static bool is_delegated(const CgroupSight *sight) {
+        _cleanup_free_ char *above = cgroup_is_in_old_leaf(sight)
+                                             ? xstrndup(sight->own, (size_t) (strrchr(sight->own, '/') - sight->own))
+                                             : NULL;
+
+        return above && access(above, W_OK) == 0;
+}
+
+/* Has systemd make a place. */
+static int take_scope(Search *search) {
+        CgroupHost *host = &search->host;
+        _cleanup_(cgroup_sight_clear) CgroupSight sight = {};
+        _cleanup_free_ char *name = NULL, *folder = NULL;
+        char pid[16], *end;
+        int r;
+
+        host->has_session = !host->rules.is_root && systemd_has_session(&folder);
+        if (!host->rules.has_systemd || !host->rules.has_controllers ||
+            (!host->rules.is_root && (!host->has_session || is_delegated(&host->sight))))
+                return -ENOENT;
+
+        if (asprintf(&name, "hutch-%s.scope", search->options->instance_id) < 0)
+                abort();
+        r = systemd_scope_take(name, host->rules.is_root, &search->cgroups->scope, &host->scope_error);
+        if (r < 0)
+                return r;
+
+        /* It may be in the leaf. */
+        (void) snprintf(pid, sizeof(pid), "%d", (int) search->cgroups->scope.process);
+        r = cgroup_sight_read(pid, &sight);
+        end = sight.own ? strstr(sight.own, name) : NULL;
+        if (r < 0 || !end)
+                return -ENOENT;
+        end[strlen(name)] = '\0';
+        return try_place(search, sight.own);
+}
+
 static void find_place(Search *search) {
         HostCgroups *cgroups = search->cgroups;
         const CgroupSight *sight = &search->host.sight;
         char **places = sight->mount ? cgroup_places(sight, &search->host.rules) : NULL;
-        int r = -ENOENT;
+        int r = places ? take_scope(search) : -ENOENT;
 
         for (char **place = places; place && *place && r < 0; place++)
                 r = try_place(search, *place);
@@ -295,7 +333,7 @@ void host_cgroups_find(const HostCgroupOptions *options, HostCgroups *ret_cgroup
         Search search = { .options = options, .cgroups = ret_cgroups, .place_fd = -1 };
         size_t n = 0;
 
-        *ret_cgroups = (HostCgroups){ .fd = -1, .probes = options->probes };
+        *ret_cgroups = (HostCgroups){ .fd = -1, .probes = options->probes, .scope.anchor = -1 };
         for (int i = 0; i < N_HOST_CONTROLLERS; i++)
                 ret_cgroups->controllers[i].parent_fd = -1;
         look(&search);
@@ -344,12 +382,13 @@ void host_cgroups_release(HostCgroups *cgroups) {
         }
         if (cgroups->probes && cgroups->place)
                 undo(cgroups);
+        systemd_scope_release(&cgroups->scope);
         free(cgroups->moved.pids);
         free(cgroups->parent);
         free(cgroups->place);
         free(cgroups->why);
         free(cgroups->fix);
-        *cgroups = (HostCgroups){ .fd = -1 };
+        *cgroups = (HostCgroups){ .fd = -1, .scope.anchor = -1 };
         for (int i = 0; i < N_HOST_CONTROLLERS; i++)
                 cgroups->controllers[i].parent_fd = -1;
 }

@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include "host/cgroup-place.h"
+#include "host/systemd-scope.h"
 #include "model/unenforced-limit.h"
 
 /* Where the daemon has its cgroups, and which limits are enforced by them: docs/cgroups.md. One function finds out, by
@@ -37,6 +38,7 @@ typedef struct HostCgroups {
         char *place;
         char enabled[64];
         MovedProcesses moved;
+        SystemdScope scope;
 } HostCgroups;
 
 typedef struct HostCgroupOptions {

@@ -343,7 +343,7 @@ int native_runtime_new(uv_loop_t *loop, ChannelHub *hub, const NativeOptions *op
                 .keeper_program = keeper_program_new(options->keeper_program),
                 .uid_ranges = options->uid_ranges,
                 .sources = options->sources,
-                .cgroups.fd = -1,
+                .cgroups = { .fd = -1, .scope.anchor = -1 },
                 .sandboxes_fd = -1,
                 .favored_moves = -1,
                 .start_timeout = options->start_timeout ? options->start_timeout : START_TIMEOUT,
