@@ -8,7 +8,6 @@
 #include <linux/landlock.h>
 #include <linux/magic.h>
 #include <linux/seccomp.h>
-#include <mntent.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -138,100 +137,6 @@ static void examine_filters(Findings *findings) {
                              "boot with lsm=landlock,… in the kernel's arguments", "it is not there");
 }
 
-/* ---- cgroups ---- */
-
-/* Where the tree of cgroup v2 is mounted. */
-static int find_cgroup_mount(char *ret_path, size_t size) {
-        FILE *file = fopen("/proc/self/mountinfo", "re");
-        char line[4096], path[1024];
-        int r = -ENOENT;
-
-        if (!file)
-                return -errno;
-        while (r < 0 && fgets(line, sizeof(line), file))
-                if (strstr(line, " - cgroup2 ") && sscanf(line, "%*s %*s %*s %*s %1023s", path) == 1 &&
-                    (size_t) snprintf(ret_path, size, "%s", path) < size)
-                        r = 0;
-        (void) fclose(file);
-        return r;
-}
-
-/* Our own cgroup in the hierarchy with @controller, or in the tree of v2 (""), below which the daemon's will be. */
-static void find_own_cgroup(const char *controller, char *ret_path, size_t size) {
-        FILE *file = fopen("/proc/self/cgroup", "re");
-        char line[1024];
-
-        ret_path[0] = '\0';
-        while (file && fgets(line, sizeof(line), file)) {
-                char *rest = line, *names, *name;
-                bool found = false;
-
-                line[strcspn(line, "\n")] = '\0';
-                (void) strsep(&rest, ":");
-                names = strsep(&rest, ":");
-                while ((name = strsep(&names, ",")))
-                        found = found || str_equal(name, controller);
-                if (found && rest)
-                        (void) snprintf(ret_path, size, "%s", rest);
-        }
-        if (file)
-                (void) fclose(file);
-}
-
-/* Whether a controller has a v1 hierarchy in which our own cgroup can be written to. */
-static bool has_v1_hierarchy(const char *controller) {
-        FILE *file = setmntent("/proc/self/mounts", "re");
-        const struct mntent *mount;
-        char own[1024], path[2048];
-        bool found = false;
-
-        find_own_cgroup(controller, own, sizeof(own));
-        while (file && !found && (mount = getmntent(file))) {
-                (void) snprintf(path, sizeof(path), "%s%s", mount->mnt_dir, own);
-                found = str_equal(mount->mnt_type, "cgroup") && hasmntopt(mount, controller) && access(path, W_OK) == 0;
-        }
-        if (file)
-                (void) endmntent(file);
-        return found;
-}
-
-static void examine_cgroups(Findings *findings) {
-        static const char *const wanted[] = { "memory", "cpu", "pids" };
-        _cleanup_(string_builder_clear) StringBuilder path = {}, missing = {}, v1 = {};
-        char mount[1024], own[1024], controllers[256];
-        size_t folder_len;
-
-        if (find_cgroup_mount(mount, sizeof(mount)) < 0) {
-                findings_add(findings, "cgroups", VERDICT_WARNING, "mount -t cgroup2 none /sys/fs/cgroup",
-                             "no cgroup v2: sandboxes cannot be paused or measured");
-                return;
-        }
-
-        find_own_cgroup("", own, sizeof(own));
-        string_builder_appendf(&path, "%s%s", mount, own);
-        if (access(path.text, W_OK) < 0) {
-                findings_add(findings, "cgroups", VERDICT_WARNING, mend_delegation(), "%s cannot be written to",
-                             path.text);
-                return;
-        }
-
-        folder_len = path.len;
-        string_builder_append(&path, "/cgroup.controllers");
-        (void) read_line(path.text, controllers, sizeof(controllers));
-        for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++)
-                if (!strstr(controllers, wanted[i])) {
-                        StringBuilder *list = has_v1_hierarchy(wanted[i]) ? &v1 : &missing;
-
-                        string_builder_appendf(list, "%s%s", list->len > 0 ? ", " : "", wanted[i]);
-                }
-        if (missing.len > 0)
-                findings_add(findings, "cgroups", VERDICT_WARNING, mend_controllers(), "%.*s lacks controllers: %s",
-                             (int) folder_len, path.text, missing.text);
-        else
-                findings_add(findings, "cgroups", VERDICT_OK, NULL, "v2 at %.*s%s%s", (int) folder_len, path.text,
-                             v1.len > 0 ? ", v1 for " : "", v1.len > 0 ? v1.text : "");
-}
-
 /* ---- Folders ---- */
 
 /* Cuts @path down to what is there. */
@@ -256,8 +161,8 @@ static void examine_state_folder(Findings *findings, const char *state, const Ov
         const char *problem = NULL;
 
         if (stat(state, &status) < 0 || statfs(state, &info) < 0) {
-                findings_add(findings, "state folder", VERDICT_BAD, "name another by HUTCH_STATE", "%s: %s", state,
-                             strerror(errno));
+                findings_add(findings, "state folder", VERDICT_BAD, "export HUTCH_STATE=/a/folder/on/ext4/xfs/or/btrfs",
+                             "%s: %s", state, strerror(errno));
                 return;
         }
 
@@ -271,7 +176,7 @@ static void examine_state_folder(Findings *findings, const char *state, const Ov
                 return;
         }
         if (!can_write(state))
-                findings_add(findings, "state folder", VERDICT_BAD, "name another by HUTCH_STATE",
+                findings_add(findings, "state folder", VERDICT_BAD, "export HUTCH_STATE=/a/folder/on/ext4/xfs/or/btrfs",
                              "%s cannot be written to", state);
         else if (overlays->is_there && !overlays->has_changes)
                 findings_add(findings, "state folder", VERDICT_WARNING,
@@ -338,7 +243,7 @@ void examine_socket(Findings *findings, const char *socket) {
                 if (access(folder, W_OK) == 0)
                         findings_add(findings, "socket", VERDICT_OK, NULL, "%s; its folder will be made", socket);
                 else
-                        findings_add(findings, "socket", VERDICT_BAD, "name another by HUTCH_SOCKET",
+                        findings_add(findings, "socket", VERDICT_BAD, "export HUTCH_SOCKET=/a/path",
                                      "its folder cannot be made in %s", folder);
                 return;
         }
@@ -347,7 +252,7 @@ void examine_socket(Findings *findings, const char *socket) {
                 findings_add(findings, "socket", VERDICT_BAD, "have the operator set socket_group", "%s is not for you",
                              socket);
         else if (access(socket, F_OK) < 0 && access(*folder ? folder : "/", W_OK) < 0)
-                findings_add(findings, "socket", VERDICT_BAD, "name another by HUTCH_SOCKET", "%s cannot be written to",
+                findings_add(findings, "socket", VERDICT_BAD, "export HUTCH_SOCKET=/a/path", "%s cannot be written to",
                              folder);
         else
                 findings_add(findings, "socket", VERDICT_OK, NULL, "%s", socket);
@@ -370,10 +275,10 @@ void examine_kernel(Findings *findings) {
         examine_version(findings);
         examine_namespaces(findings);
         examine_filters(findings);
-        examine_cgroups(findings);
-        examine_limit(findings, "open files", RLIMIT_NOFILE, FILES_LOW, "raise LimitNOFILE= of the session or service");
+        examine_limit(findings, "open files", RLIMIT_NOFILE, FILES_LOW,
+                      "ulimit -Hn 65536, as root; of a service: LimitNOFILE=65536");
         examine_limit(findings, "processes", RLIMIT_NPROC, PROCESSES_LOW,
-                      "raise LimitNPROC= of the session or service");
+                      "ulimit -Hu 65536, as root; of a service: LimitNPROC=65536");
 }
 
 void examine_state(Findings *findings, const char *state) {
@@ -383,6 +288,7 @@ void examine_state(Findings *findings, const char *state) {
         cut_to_existing(existing);
         if (can_write(existing))
                 overlays = overlay_try(existing);
+        examine_cgroups(findings, existing);
         examine_state_folder(findings, existing, &overlays);
         if (overlays.error != -ENOTSUP) /* else the state folder's own check says why nothing was tried */
                 examine_overlays(findings, &overlays);

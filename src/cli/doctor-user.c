@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What lives here: what an ordinary user needs beyond what root does: subordinate ids, and cgroups that were delegated
- * to it. What does not: what both need (doctor-host.c). */
+/* What lives here: what an ordinary user needs beyond what root does: subordinate ids. What does not: what both need
+ * (doctor-host.c), and cgroups (doctor-cgroups.c). */
 
 #include <errno.h>
 #include <fcntl.h>
@@ -22,26 +22,6 @@
 #include "cli/doctor.h"
 
 #define FIRST_SUBORDINATE 100000u
-
-const char *mend_delegation(void) {
-        if (geteuid() != 0 && access("/run/systemd/system", F_OK) == 0)
-                return "systemd-run --user --unit=hutchd -p Delegate=yes -p DelegateSubgroup=hutchd -p "
-                       "KillMode=process "
-                       "hutchd";
-        if (access("/run/systemd/system", F_OK) == 0)
-                return "start hutchd by its unit, which has Delegate=yes";
-        return "as root, make a cgroup with a folder hutchd in it, chown both to the user, and start hutchd in the "
-               "latter";
-}
-
-const char *mend_controllers(void) {
-        if (geteuid() == 0 || access("/run/systemd/system", F_OK) < 0)
-                return "boot with cgroup_no_v1=all";
-        return "as root: mkdir -p /etc/systemd/system/user@.service.d && printf '[Service]\\nDelegate=cpu cpuset io "
-               "memory "
-               "pids\\n' > /etc/systemd/system/user@.service.d/delegate.conf && systemctl daemon-reload; then log in "
-               "anew";
-}
 
 /* ---- The programs ---- */
 
@@ -64,7 +44,7 @@ static void examine_programs(Findings *findings, const IdMap *map) {
 
         if (!map->newuidmap || !map->newgidmap) {
                 findings_add(findings, "newuidmap", VERDICT_WARNING,
-                             "install newuidmap and newgidmap: apt-get install uidmap, or dnf install shadow-utils",
+                             "sudo apt-get install uidmap || sudo dnf install shadow-utils",
                              "it is not here: sandboxes have one user, agent");
                 return;
         }
@@ -80,7 +60,7 @@ static void examine_programs(Findings *findings, const IdMap *map) {
         }
         if (prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1)
                 findings_add(findings, "newuidmap", VERDICT_WARNING,
-                             "start hutchd from where no_new_privs is not set: a unit with NoNewPrivileges=no",
+                             "systemctl edit the service that hutchd is started from: NoNewPrivileges=no",
                              "it has no effect, because no_new_privs is set");
         else
                 findings_add(findings, "newuidmap", VERDICT_OK, NULL, "%s, %s", map->newuidmap, map->newgidmap);
@@ -137,9 +117,8 @@ void examine_user(Findings *findings) {
                              "%s has no range of %u ids for %s: sandboxes have one user, agent",
                              n_uids == 0 ? "/etc/subuid" : "/etc/subgid", SUBORDINATE_IDS_SIZE, user->pw_name);
         else if (id_map_try(&map, &err) < 0)
-                findings_add(findings, "subordinate ids", VERDICT_WARNING,
-                             "mend what newuidmap says, and start the daemon anew", "they cannot be mapped: %s",
-                             error_message(&err));
+                findings_add(findings, "subordinate ids", VERDICT_WARNING, "hutch daemon stop; hutch daemon start",
+                             "they cannot be mapped: %s", error_message(&err));
         else if (n_uids == 1 || n_gids == 1)
                 findings_add(findings, "subordinate ids", VERDICT_OK, NULL, "one range, which all sandboxes share");
         else

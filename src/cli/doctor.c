@@ -73,20 +73,50 @@ static void examine_program(Findings *findings, const char *name) {
 
 /* ---- The daemon ---- */
 
+/* The limits of @runtime that are not enforced for the reason @why, one after the other. */
+static char *list_unenforced(const ProtobufCMessage *runtime, const char *why) {
+        StringBuilder builder = {};
+
+        for (size_t i = 0; i < message_count(runtime, "unenforced"); i++) {
+                const ProtobufCMessage *one = message_at(runtime, "unenforced", i);
+                _cleanup_free_ char *limit = message_get(one, "limit"), *its = message_get(one, "why");
+
+                if (str_equal(its, why))
+                        string_builder_appendf(&builder, "%s%s", builder.len > 0 ? ", " : "", limit);
+        }
+        return string_builder_take(&builder);
+}
+
+/* One line for each reason. That a disk has no weights is no reason to worry. */
+static void examine_unenforced(Findings *findings, const ProtobufCMessage *runtime) {
+        _cleanup_free_ char *told = xstrdup("");
+
+        for (size_t i = 0; i < message_count(runtime, "unenforced"); i++) {
+                const ProtobufCMessage *one = message_at(runtime, "unenforced", i);
+                _cleanup_free_ char *why = message_get(one, "why"), *fix = message_get(one, "fix"),
+                                    *limits = list_unenforced(runtime, why);
+                Verdict verdict = str_equal(limits, "io_weight") ? VERDICT_OK : VERDICT_WARNING;
+
+                if (str_equal(why, told))
+                        continue;
+                findings_add(findings, verdict == VERDICT_OK ? "io_weight" : "limits", verdict,
+                             *fix || verdict == VERDICT_OK ? fix : "leave them out, or allow_unenforced_limits: true",
+                             "the daemon does not enforce %s: %s", limits, why);
+                free(told);
+                told = TAKE_PTR(why);
+        }
+}
+
 static void examine_runtimes(Findings *findings, const ProtobufCMessage *info) {
         for (size_t i = 0; i < message_count(info, "runtimes"); i++) {
                 const ProtobufCMessage *runtime = message_at(info, "runtimes", i);
-                _cleanup_free_ char *name = message_get(runtime, "name"), *message = message_get(runtime, "message"),
-                                    *not_enforced = message_get(runtime, "not_enforced");
+                _cleanup_free_ char *name = message_get(runtime, "name"), *message = message_get(runtime, "message");
 
                 if (!message_has(runtime, "available"))
                         findings_add(findings, "runtime", VERDICT_BAD, message, "%s cannot start sandboxes", name);
-                else if (*not_enforced)
-                        findings_add(findings, "runtime", VERDICT_WARNING,
-                                     "allow_unenforced_limits in hutchd.yaml lets requests ask for them",
-                                     "%s does not enforce %s", name, not_enforced);
                 else
                         findings_add(findings, "runtime", VERDICT_OK, NULL, "%s", name);
+                examine_unenforced(findings, runtime);
         }
 }
 
@@ -179,6 +209,8 @@ int command_doctor(const Arguments *arguments) {
         if (state)
                 examine_state(&findings, state);
         else
+                examine_cgroups(&findings, "");
+        if (!state)
                 findings_add(&findings, "state folder", VERDICT_BAD, "export HUTCH_STATE=/a/folder", "%s",
                              error_message(&state_err));
         if (socket)

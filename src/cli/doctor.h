@@ -36,10 +36,9 @@ void examine_kernel(Findings *findings) __attribute__((nonnull));
 /* Looks at what an ordinary user's daemon can have beyond that: other users in its sandboxes. */
 void examine_user(Findings *findings) __attribute__((nonnull));
 
-/* How to get cgroups that the daemon may write to, and controllers in them. */
-const char *mend_delegation(void);
-const char *mend_controllers(void);
+/* Tries which cgroups a daemon started from here would have; @state is a folder on the disk of its state, or "". */
+void examine_cgroups(Findings *findings, const char *state) __attribute__((nonnull));
 
-/* Looks at the folders where the daemon of this user has its state and its socket. */
+/* Looks at the folders where the daemon of this user has its state and its socket; with the first, at its cgroups. */
 void examine_state(Findings *findings, const char *state) __attribute__((nonnull));
 void examine_socket(Findings *findings, const char *socket) __attribute__((nonnull));

@@ -39,6 +39,23 @@ static char *join(const ProtobufCMessage *message, const char *list, const char 
         return string_builder_take(&builder);
 }
 
+/* Why, and what helps, once for all limits that have it in common, which come one after the other. */
+static void add_unenforced(Printer *printer, const ProtobufCMessage *runtime) {
+        _cleanup_free_ char *told = xstrdup("");
+
+        for (size_t i = 0; i < message_count(runtime, "unenforced"); i++) {
+                const ProtobufCMessage *one = message_at(runtime, "unenforced", i);
+                _cleanup_free_ char *why = message_get(one, "why"), *fix = message_get(one, "fix");
+
+                if (str_equal(why, told))
+                        continue;
+                printer_add_detail(printer, "    because", why);
+                printer_add_detail(printer, "    to fix", fix);
+                free(told);
+                told = TAKE_PTR(why);
+        }
+}
+
 static void add_runtimes(Printer *printer, const ProtobufCMessage *info) {
         for (size_t i = 0; i < message_count(info, "runtimes"); i++) {
                 const ProtobufCMessage *runtime = message_at(info, "runtimes", i);
@@ -52,6 +69,7 @@ static void add_runtimes(Printer *printer, const ProtobufCMessage *info) {
                                   available ? "available" : "not available", *message ? ": " : "", message);
                 printer_add_detail(printer, "  it can", features);
                 printer_add_detail(printer, "  it does not enforce", not_enforced);
+                add_unenforced(printer, runtime);
         }
 }
 

@@ -136,6 +136,28 @@ def test_doctor_is_content_with_this_machine(hutch):
     assert ended.err == ""
 
 
+def cgroups_of_doctors() -> list[Path]:
+    mounts = Path("/proc/self/mountinfo").read_text("utf-8").splitlines()
+    trees = [left.split()[4] for left, right in (line.split(" - ") for line in mounts) if right.startswith("cgroup")]
+    return [path for tree in trees for path in Path(tree).rglob("hutch-doctor-*")]
+
+
+def test_doctor_tries_what_a_daemon_would_have_and_leaves_nothing(hutch, daemon, tmp_path):
+    """With a daemon and without one it says the same of cgroups: they have one function for it."""
+    alone = Hutch(tmp_path / "s.sock", HUTCH_STATE=str(tmp_path))
+    findings = [{one["check"]: one for one in json.loads(each("doctor", "-o", "json").out)} for each in (hutch, alone)]
+    assert findings[0]["cgroups"] == findings[1]["cgroups"]
+    enforced = not {"memory_bytes", "cpu_millis"} & set(daemon.info().runtimes[0].not_enforced)
+    assert (findings[0]["cgroups"]["is"] == "ok") == enforced
+    assert "limits" not in findings[1] and not cgroups_of_doctors()
+
+
+def test_info_says_why_a_limit_is_not_enforced(hutch, daemon):
+    told = hutch.ok("info")
+    for one in daemon.info().runtimes[0].unenforced:
+        assert one.limit in told and one.why in told and one.fix in told
+
+
 def test_doctor_for_programs(hutch):
     ended = hutch("doctor", "-o", "json")
     findings = json.loads(ended.out)

@@ -508,9 +508,13 @@ class Daemon(Client):
                 os.kill(pid, signal.SIGKILL)
 
     def cgroup(self, sandbox_id: str = "") -> Path | None:
-        """The cgroup of a sandbox, or of them all; None when there is none."""
-        path = cgroup_of_own() / f"hutch-{self.instance}" / sandbox_id
-        return path if self.instance and path.exists() else None
+        """The cgroup of a sandbox, or of them all; None when there is none. docs/cgroups.md says where it is."""
+        tree = cgroup_mount()
+        for place in (cgroup_of_own(), tree, tree / f"hutch.slice/hutch-{self.instance}.scope"):
+            path = place / f"hutch-{self.instance}" / sandbox_id
+            if self.instance and path.exists():
+                return path
+        return None
 
     def limit_groups(self, sandbox_id: str = "") -> dict[str, Path]:
         """The folders of a sandbox, or of them all, in v1 hierarchies, by controller; those that are there."""

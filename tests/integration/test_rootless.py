@@ -251,8 +251,9 @@ def test_nobody_asked_for_limits_and_they_are_told(daemon, sandbox):
 @pytest.mark.rules("PROF-006")
 @pytest.mark.parametrize("limit", [{"memory_bytes": 64 * MIB}, {"cpu_millis": 500}, {"cpu_weight": 50}])
 def test_limits_that_cannot_be_enforced_are_refused(daemon, limit):
-    with refused("LIMIT_NOT_ENFORCEABLE"):
+    with refused("LIMIT_NOT_ENFORCEABLE") as told:
         daemon.create(limits=limit)
+    assert "to fix: sudo " in told.message and "\n" not in told.message
 
 
 @pytest.mark.rules("PROF-006")
@@ -363,8 +364,9 @@ def test_doctor_tells_a_user_what_it_has(start_user_daemon, ranges):
     assert ids["is"] == ("ok" if ranges else "warning"), ids
     if not ranges:
         assert "usermod --add-subuids" in ids["mend"] and "--add-subgids" in ids["mend"]
-    assert findings["cgroups"]["is"] == "warning"
-    assert any(word in findings["cgroups"]["mend"] for word in ("Delegate=yes", "chown"))
+    assert findings["cgroups"]["is"] == findings["limits"]["is"] == "warning"
+    assert findings["cgroups"]["mend"].startswith("sudo ") and "chown" in findings["cgroups"]["mend"]
+    assert findings["limits"]["mend"] == findings["cgroups"]["mend"]
 
 
 def test_doctor_is_content_with_delegated_cgroups(start_user_daemon):

@@ -41,7 +41,8 @@ static bool has_violation(const Violations *violations, const char *field, Reaso
 }
 
 /* What a sandbox with @message is refused with. */
-static void assert_refused(const Message *message, const SandboxRules *with, const char *reason) {
+static void assert_refused_saying(const Message *message, const SandboxRules *with, const char *reason,
+                                  const char *text) {
         _cleanup_(violations_clear) Violations violations = {};
         _cleanup_(sandbox_spec_unrefp) SandboxSpec *spec = NULL;
         _cleanup_(error_clear) HutchError err = {};
@@ -50,6 +51,11 @@ static void assert_refused(const Message *message, const SandboxRules *with, con
         assert_null(spec);
         assert_true(violations_result(&violations, &err) < 0);
         assert_string_equal(err.reason, reason);
+        assert_non_null(strstr(error_message(&err), text));
+}
+
+static void assert_refused(const Message *message, const SandboxRules *with, const char *reason) {
+        assert_refused_saying(message, with, reason, "");
 }
 
 static SandboxSpec *create(const Message *message, const SandboxRules *with) {
@@ -207,7 +213,8 @@ static void limits_that_cannot_be_enforced_are_refused_or_told(void **state) {
         message.limits = &limits;
         limits.opt_memory_bytes_case = HUTCH__V1__RESOURCE_LIMITS__OPT_MEMORY_BYTES_MEMORY_BYTES;
         limits.memory_bytes = MIB(64);
-        assert_refused(&message, &rules, "LIMIT_NOT_ENFORCEABLE");
+        assert_refused_saying(&message, &rules, "LIMIT_NOT_ENFORCEABLE",
+                              "this host does not enforce it: it has no cgroup; to fix: give it one");
 
         lenient.allow_unenforced = true;
         spec = create(&message, &lenient);
