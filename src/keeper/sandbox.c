@@ -22,6 +22,7 @@
 #include "base/clock.h"
 #include "base/fd-pass.h"
 #include "base/fd.h"
+#include "base/user-namespaces.h"
 #include "keeper/cgroup.h"
 #include "keeper/init.h"
 #include "keeper/kept-sandbox.h"
@@ -40,7 +41,12 @@
 #define FREEZE_TIMEOUT (5 * NSEC_PER_SEC)
 
 static int fail(const KeeperConfig *config, HutchError *err, int r, const char *what) {
+        NamespaceObstacle obstacle;
         /* Distributions keep them from users in several ways, and at several places. */
+        if (keeper_config_is_rootless(config) && user_namespaces_find_obstacle("", r, &obstacle))
+                return error_set(err, r, "RUNTIME_UNAVAILABLE",
+                                 "the sandbox cannot be built: %s: %s, probably because %s is %s; as root run: %s",
+                                 what, strerror(-r), obstacle.setting, obstacle.value, obstacle.command);
         if (keeper_config_is_rootless(config) && (r == -EPERM || r == -EACCES))
                 return error_set(
                         err, r, "RUNTIME_UNAVAILABLE",
@@ -172,7 +178,7 @@ static int clone_init(KeptSandbox *sandbox, Rootfs *rootfs, pid_t *ret_pid, Hutc
                 return error_set(
                         err, pid, "RUNTIME_UNAVAILABLE",
                         "the sandbox cannot be built: there are as many namespaces as user.max_user_namespaces "
-                        "and its like allow; 'hutch doctor' tells what to do");
+                        "and its like allow; as root run: sysctl -w user.max_user_namespaces=65536");
         if (pid < 0)
                 return fail(sandbox->config, err, pid, "its namespaces");
         if (pid == 0) {

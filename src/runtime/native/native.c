@@ -9,12 +9,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/landlock.h>
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -24,6 +22,7 @@
 #include "base/overlay-try.h"
 #include "base/strings.h"
 #include "base/subordinate-ids.h"
+#include "base/user-namespaces.h"
 #include "host/cgroups.h"
 #include "model/ids.h"
 #include "model/reason.h"
@@ -39,33 +38,23 @@
 #define START_TIMEOUT (30 * NSEC_PER_SEC)
 #define ANSWER_TIMEOUT (10 * NSEC_PER_SEC)
 
-/* Whether the daemon's user may make user namespaces. */
-static int try_user_namespace(void) {
-        int status;
-        pid_t pid = fork();
-
-        if (pid < 0)
-                return -errno;
-        if (pid == 0)
-                _exit(unshare(CLONE_NEWUSER | CLONE_NEWNS) < 0 ? errno : 0);
-        while (waitpid(pid, &status, 0) < 0)
-                if (errno != EINTR)
-                        return -errno;
-        return WIFEXITED(status) ? -WEXITSTATUS(status) : -EIO;
-}
-
-/* Once it may, it is not tried again. */
+/* Once it may make them, it is not tried again. */
 static int check_user_namespaces(NativeRuntime *runtime, HutchError *err) {
-        int r = runtime->has_namespaces ? 0 : try_user_namespace();
+        int r = runtime->has_namespaces ? 0 : user_namespaces_try(false);
+        NamespaceObstacle obstacle;
 
         runtime->has_namespaces = r == 0;
-        if (r < 0)
-                return reason_set(
-                        err, r, REASON_RUNTIME_UNAVAILABLE,
-                        "this host does not let hutchd make user namespaces, which sandboxes need (%s): 'hutch "
-                        "doctor' tells why, and what to do",
-                        strerror(-r));
-        return 0;
+        if (r == 0)
+                return 0;
+        if (user_namespaces_find_obstacle("", r, &obstacle))
+                return reason_set(err, r, REASON_RUNTIME_UNAVAILABLE,
+                                  "this host does not let hutchd use user namespaces, which sandboxes need: %s is %s; "
+                                  "as root run: %s",
+                                  obstacle.setting, obstacle.value, obstacle.command);
+        return reason_set(err, r, REASON_RUNTIME_UNAVAILABLE,
+                          "this host does not let hutchd use user namespaces, which sandboxes need (%s): run 'hutch "
+                          "doctor'",
+                          strerror(-r));
 }
 
 static int check(Runtime *base, HutchError *err) {
