@@ -39,13 +39,30 @@ static const char *lacks_right(const char *program) {
         return "is not root's with its set-user-id bit, and has no capabilities";
 }
 
+/* The command of this host's kind that installs newuidmap and newgidmap; NULL: it is not known. */
+static const char *mend_missing_programs(void) {
+        static const struct {
+                const char *program, *command;
+        } installers[] = {
+                { "/usr/bin/apt-get", "apt-get install -y uidmap" },
+                { "/usr/bin/dnf", "dnf install -y shadow-utils" },
+                { "/usr/bin/zypper", "zypper install -y shadow" },
+                { "/usr/bin/pacman", "pacman -S --noconfirm shadow" },
+                { "/sbin/apk", "apk add shadow-uidmap" },
+        };
+
+        for (size_t i = 0; i < sizeof(installers) / sizeof(installers[0]); i++)
+                if (access(installers[i].program, X_OK) == 0)
+                        return installers[i].command;
+        return NULL;
+}
+
 static void examine_programs(Findings *findings, const IdMap *map) {
         const char *const programs[] = { map->newuidmap, map->newgidmap };
 
         if (!map->newuidmap || !map->newgidmap) {
-                findings_add(findings, "newuidmap", VERDICT_WARNING,
-                             "sudo apt-get install uidmap || sudo dnf install shadow-utils",
-                             "it is not here: sandboxes have one user, agent");
+                findings_add(findings, "newuidmap", VERDICT_WARNING, mend_missing_programs(),
+                             "newuidmap and newgidmap are not here: sandboxes have one user, agent");
                 return;
         }
         for (size_t i = 0; i < 2; i++) {
@@ -60,8 +77,10 @@ static void examine_programs(Findings *findings, const IdMap *map) {
         }
         if (prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1)
                 findings_add(findings, "newuidmap", VERDICT_WARNING,
-                             "systemctl edit the service that hutchd is started from: NoNewPrivileges=no",
-                             "it has no effect, because no_new_privs is set");
+                             access("/run/systemd/system", F_OK) == 0
+                                     ? "systemd-run --user --unit=hutchd -p KillMode=process hutchd"
+                                     : NULL,
+                             "it has no effect, because no_new_privs is set for what runs here");
         else
                 findings_add(findings, "newuidmap", VERDICT_OK, NULL, "%s, %s", map->newuidmap, map->newgidmap);
 }
@@ -101,24 +120,26 @@ static char *mend_ranges(const char *name) {
 void examine_user(Findings *findings) {
         _cleanup_(id_map_clear) IdMap map = {};
         _cleanup_(error_clear) HutchError err = {};
+        _cleanup_(string_builder_clear) StringBuilder named = {};
         const struct passwd *user = getpwuid(geteuid());
         _cleanup_free_ char *mend = mend_ranges(user ? user->pw_name : "USER");
         uint32_t n_uids, n_gids;
 
+        string_builder_appendf(&named, "useradd --no-create-home --uid %u user%u", geteuid(), geteuid());
         (void) subordinate_ids_find(&map, NULL);
         examine_programs(findings, &map);
         n_uids = subordinate_ids_count_slots(&map.uids);
         n_gids = subordinate_ids_count_slots(&map.gids);
         if (!user)
-                findings_add(findings, "subordinate ids", VERDICT_WARNING, "give it a line in /etc/passwd",
+                findings_add(findings, "subordinate ids", VERDICT_WARNING, named.text,
                              "uid %u has no name, and so newuidmap does nothing for it", geteuid());
         else if (n_uids == 0 || n_gids == 0)
                 findings_add(findings, "subordinate ids", VERDICT_WARNING, mend,
                              "%s has no range of %u ids for %s: sandboxes have one user, agent",
                              n_uids == 0 ? "/etc/subuid" : "/etc/subgid", SUBORDINATE_IDS_SIZE, user->pw_name);
         else if (id_map_try(&map, &err) < 0)
-                findings_add(findings, "subordinate ids", VERDICT_WARNING, "hutch daemon stop; hutch daemon start",
-                             "they cannot be mapped: %s", error_message(&err));
+                findings_add(findings, "subordinate ids", VERDICT_WARNING, NULL, "they cannot be mapped: %s",
+                             error_message(&err));
         else if (n_uids == 1 || n_gids == 1)
                 findings_add(findings, "subordinate ids", VERDICT_OK, NULL, "one range, which all sandboxes share");
         else

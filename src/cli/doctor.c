@@ -22,6 +22,7 @@
 #include "cli/report.h"
 #include "pbtext/pbtext.h"
 
+#define INSTALL "make install"
 #define DAEMON_TIMEOUT (2 * NSEC_PER_SEC)
 
 void findings_add(Findings *findings, const char *check, Verdict verdict, const char *mend, const char *format, ...) {
@@ -55,11 +56,11 @@ static void examine_program(Findings *findings, const char *name) {
         const char *number;
 
         if (!path) {
-                findings_add(findings, name, VERDICT_BAD, "install Hutch again: all of it", "it is not here");
+                findings_add(findings, name, VERDICT_BAD, INSTALL, "it is not here");
                 return;
         }
         if (program_line(path, "--version", version, sizeof(version)) < 0) {
-                findings_add(findings, name, VERDICT_BAD, "install Hutch again: all of it", "%s does not run", path);
+                findings_add(findings, name, VERDICT_BAD, INSTALL, "%s does not run", path);
                 return;
         }
 
@@ -67,8 +68,8 @@ static void examine_program(Findings *findings, const char *name) {
         if (number && str_equal(number + 1, hutch_version()))
                 findings_add(findings, name, VERDICT_OK, NULL, "%s", path);
         else
-                findings_add(findings, name, VERDICT_BAD, "install Hutch again: all of it", "%s is %s, and this is %s",
-                             path, version, hutch_version());
+                findings_add(findings, name, VERDICT_BAD, INSTALL, "%s is %s, and this is %s", path, version,
+                             hutch_version());
 }
 
 /* ---- The daemon ---- */
@@ -113,7 +114,8 @@ static void examine_runtimes(Findings *findings, const ProtobufCMessage *info) {
                 _cleanup_free_ char *name = message_get(runtime, "name"), *message = message_get(runtime, "message");
 
                 if (!message_has(runtime, "available"))
-                        findings_add(findings, "runtime", VERDICT_BAD, message, "%s cannot start sandboxes", name);
+                        findings_add(findings, "runtime", VERDICT_BAD, NULL, "%s cannot start sandboxes: %s", name,
+                                     message);
                 else
                         findings_add(findings, "runtime", VERDICT_OK, NULL, "%s", name);
                 examine_unenforced(findings, runtime);
@@ -124,12 +126,13 @@ static void examine_daemon(Findings *findings, const Arguments *arguments, const
         _cleanup_(message_freep) ProtobufCMessage *request = contract_message("GetInfoRequest"), *info = NULL;
         _cleanup_(hutch_client_freep) HutchClient *client = NULL;
         _cleanup_(hutch_error_freep) HutchError *error = NULL;
+        _cleanup_(string_builder_clear) StringBuilder look = {};
         _cleanup_free_ char *version = NULL;
         int pid;
 
         if (hutch_daemon_pid(socket, &pid, &error) < 0) {
-                findings_add(findings, "daemon", VERDICT_BAD, "look at the permissions of the socket", "%s",
-                             hutch_error_message(error));
+                string_builder_appendf(&look, "ls -ld %s", socket);
+                findings_add(findings, "daemon", VERDICT_BAD, look.text, "%s", hutch_error_message(error));
                 return;
         }
         if (pid == 0) {
@@ -211,13 +214,13 @@ int command_doctor(const Arguments *arguments) {
         else
                 examine_cgroups(&findings, "");
         if (!state)
-                findings_add(&findings, "state folder", VERDICT_BAD, "export HUTCH_STATE=/a/folder", "%s",
+                findings_add(&findings, "state folder", VERDICT_BAD, "export HUTCH_STATE=/var/tmp/hutch-$(id -u)", "%s",
                              error_message(&state_err));
         if (socket)
                 examine_socket(&findings, socket);
         else
-                findings_add(&findings, "socket", VERDICT_BAD, "export HUTCH_SOCKET=/a/path", "%s",
-                             error_message(&socket_err));
+                findings_add(&findings, "socket", VERDICT_BAD, "export HUTCH_SOCKET=/tmp/hutch-$(id -u)/hutchd.sock",
+                             "%s", error_message(&socket_err));
         examine_program(&findings, "hutchd");
         examine_program(&findings, "hutch-keeper");
         if (socket)

@@ -21,7 +21,7 @@ typedef struct Findings {
                 const char *check;
                 Verdict verdict;
                 char *found;
-                char *mend; /* a command, or what to do; "": nothing */
+                char *mend; /* a command, or a file and its key; "": there is none */
         } * list;
         size_t n;
 } Findings;
