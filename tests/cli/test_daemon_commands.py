@@ -162,7 +162,7 @@ def test_info_says_why_a_limit_is_not_enforced(hutch, daemon):
 def is_command(text: str) -> bool:
     """Whether it can be pasted into a shell; or names a file and its key."""
     words = text.split()
-    known = shutil.which(words[0]) or words[0] in ("export", "echo", "hutch", "systemd-run")
+    known = shutil.which(words[0]) or words[0] in ("export", "echo", "hutch", "sudo", "systemd-run")
     ran = subprocess.run(["sh", "-n", "-c", text], check=False, capture_output=True)
     return bool(re.match(r"\S+\.yaml: \S+: ", text) or (known and ran.returncode == 0))
 
