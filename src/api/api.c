@@ -79,6 +79,32 @@ ExecRules api_exec_rules(const Api *api) {
         };
 }
 
+/* A method, and whose it is. */
+struct ServedMethod {
+        Api *api;
+        const ApiMethod *method;
+};
+
+static void handle(Call *call, const uint8_t *bytes, size_t len, void *context) {
+        _cleanup_(request_clear) Request request = {};
+        const ServedMethod *served = context;
+
+        if (request_begin(&request, served->api, call, served->method->request, bytes, len))
+                served->method->handle(&request);
+}
+
+static void add_method(Api *api, const ApiMethod *method) {
+        ServedMethod *served = &api->served[api->n_methods];
+
+        *served = (ServedMethod){ .api = api, .method = method };
+        api->methods[api->n_methods++] = (Method){
+                .path = method->path,
+                .handle = method->handle ? handle : NULL,
+                .start = method->start,
+                .context = method->handle ? (void *) served : api,
+        };
+}
+
 Api *api_new(const ApiOptions *options) {
         const MethodList lists[] = { sandbox_service_methods(), exec_service_methods(), sandbox_exec_service_methods(),
                                      file_service_methods(), system_service_methods() };
@@ -96,13 +122,10 @@ Api *api_new(const ApiOptions *options) {
         for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
                 n += lists[i].n;
         api->methods = new0(Method, n);
+        api->served = new0(ServedMethod, n);
         for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
-                for (size_t j = 0; j < lists[i].n; j++) {
-                        Method *method = &api->methods[api->n_methods++];
-
-                        *method = lists[i].methods[j];
-                        method->context = api;
-                }
+                for (size_t j = 0; j < lists[i].n; j++)
+                        add_method(api, &lists[i].methods[j]);
         return api;
 }
 
@@ -110,6 +133,7 @@ static void timer_closed(uv_handle_t *handle) {
         Api *api = handle->data;
 
         free(api->methods);
+        free(api->served);
         free(api);
 }
 

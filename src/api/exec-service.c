@@ -79,63 +79,50 @@ int request_create_exec(Request *request, const Hutch__V1__CreateExecRequest *me
                                       message->bound, ret_view);
 }
 
-static void handle_create_exec(Call *call, const uint8_t *bytes, size_t len, void *context) {
-        _cleanup_(request_clear) Request request = {};
-        const Hutch__V1__CreateExecRequest *message;
+static void handle_create_exec(Request *request) {
+        const Hutch__V1__CreateExecRequest *message = (const Hutch__V1__CreateExecRequest *) request->message;
         ExecView view;
 
-        message = request_begin(&request, context, call, &hutch__v1__create_exec_request__descriptor, bytes, len);
-        if (!message)
-                return;
-
-        if (request_create_exec(&request, message, false, &view) < 0)
-                api_fail(call, &request.err, &request.violations);
+        if (request_create_exec(request, message, false, &view) < 0)
+                api_fail(request->call, &request->err, &request->violations);
         else
-                reply_exec(&request, &view);
+                reply_exec(request, &view);
 }
 
-static void get_exec(Call *call, const uint8_t *bytes, size_t len, void *context) {
-        _cleanup_(request_clear) Request request = {};
-        const Hutch__V1__GetExecRequest *message;
+static void get_exec(Request *request) {
+        const Hutch__V1__GetExecRequest *message = (const Hutch__V1__GetExecRequest *) request->message;
         ExecView view;
-        Api *api = context;
+        Api *api = request->api;
 
-        message = request_begin(&request, api, call, &hutch__v1__get_exec_request__descriptor, bytes, len);
-        if (!message)
-                return;
-        check_id(&request, "sandbox_id", message->sandbox_id);
-        check_id(&request, "exec_id", message->exec_id);
-        if (request_is_refused(&request))
+        check_id(request, "sandbox_id", message->sandbox_id);
+        check_id(request, "exec_id", message->exec_id);
+        if (request_is_refused(request))
                 return;
 
-        if (control_get_exec(api->options.control, request.caller, message->sandbox_id, message->exec_id, &view,
-                             &request.err) < 0)
-                request_fail(&request);
+        if (control_get_exec(api->options.control, request->caller, message->sandbox_id, message->exec_id, &view,
+                             &request->err) < 0)
+                request_fail(request);
         else
-                reply_exec(&request, &view);
+                reply_exec(request, &view);
 }
 
-static void cancel_exec(Call *call, const uint8_t *bytes, size_t len, void *context) {
-        _cleanup_(request_clear) Request request = {};
-        const Hutch__V1__CancelExecRequest *message;
+static void cancel_exec(Request *request) {
+        const Hutch__V1__CancelExecRequest *message = (const Hutch__V1__CancelExecRequest *) request->message;
         uint64_t grace;
         ExecView view;
-        Api *api = context;
+        Api *api = request->api;
 
-        message = request_begin(&request, api, call, &hutch__v1__cancel_exec_request__descriptor, bytes, len);
-        if (!message)
-                return;
-        check_id(&request, "sandbox_id", message->sandbox_id);
-        check_id(&request, "exec_id", message->exec_id);
-        duration_read_bounded(message->grace, "grace", KILL_GRACE_MAX, UINT64_MAX, &request.violations, &grace);
-        if (request_is_refused(&request))
+        check_id(request, "sandbox_id", message->sandbox_id);
+        check_id(request, "exec_id", message->exec_id);
+        duration_read_bounded(message->grace, "grace", KILL_GRACE_MAX, UINT64_MAX, &request->violations, &grace);
+        if (request_is_refused(request))
                 return;
 
-        if (control_cancel_exec(api->options.control, request.caller, message->sandbox_id, message->exec_id, grace,
-                                &view, &request.err) < 0)
-                request_fail(&request);
+        if (control_cancel_exec(api->options.control, request->caller, message->sandbox_id, message->exec_id, grace,
+                                &view, &request->err) < 0)
+                request_fail(request);
         else
-                reply_exec(&request, &view);
+                reply_exec(request, &view);
 }
 
 static bool list_exec(const ExecView *view, void *user) {
@@ -165,49 +152,57 @@ static unsigned check_states(Request *request, const Hutch__V1__ExecState states
         return bits;
 }
 
-static void list_execs(Call *call, const uint8_t *bytes, size_t len, void *context) {
-        _cleanup_(request_clear) Request request = {};
+static void list_execs(Request *request) {
         _cleanup_(listing_clear) Listing listing = {};
         _cleanup_(string_builder_clear) StringBuilder text = {};
-        const Hutch__V1__ListExecsRequest *message;
+        const Hutch__V1__ListExecsRequest *message = (const Hutch__V1__ListExecsRequest *) request->message;
         unsigned states;
         uint64_t after;
-        Api *api = context;
+        Api *api = request->api;
         int r;
 
-        message = request_begin(&request, api, call, &hutch__v1__list_execs_request__descriptor, bytes, len);
-        if (!message)
-                return;
-        check_id(&request, "sandbox_id", message->sandbox_id);
-        states = check_states(&request, message->states, message->n_states);
+        check_id(request, "sandbox_id", message->sandbox_id);
+        states = check_states(request, message->states, message->n_states);
         string_builder_appendf(&text, "execs %u %.*s", states, ID_LEN_MAX, message->sandbox_id);
-        listing_begin(&listing, &request, message->page_size, message->page_token, &text);
-        if (request_is_refused(&request))
+        listing_begin(&listing, request, message->page_size, message->page_token, &text);
+        if (request_is_refused(request))
                 return;
 
         after = listing.after_serial;
-        r = control_list_execs(api->options.control, request.caller, message->sandbox_id, states, &after, list_exec,
-                               &listing, &request.err);
+        r = control_list_execs(api->options.control, request->caller, message->sandbox_id, states, &after, list_exec,
+                               &listing, &request->err);
         if (r < 0) {
-                request_fail(&request);
+                request_fail(request);
                 return;
         }
 
         if (r > 0)
                 listing_break(&listing, after);
         listing_end(&listing, 2);
-        request_reply(&request, &listing.buffer);
+        request_reply(request, &listing.buffer);
 }
 
 MethodList exec_service_methods(void) {
-        static const Method methods[] = {
-                { .path = "/hutch.v1.ExecService/CreateExec", .handle = handle_create_exec },
-                { .path = "/hutch.v1.ExecService/GetExec", .handle = get_exec },
-                { .path = "/hutch.v1.ExecService/ListExecs", .handle = list_execs },
-                { .path = "/hutch.v1.ExecService/CancelExec", .handle = cancel_exec },
+        static const ApiMethod methods[] = {
+                { .path = "/hutch.v1.ExecService/CreateExec",
+                  .request = &hutch__v1__create_exec_request__descriptor,
+                  .handle = handle_create_exec },
+                { .path = "/hutch.v1.ExecService/GetExec",
+                  .request = &hutch__v1__get_exec_request__descriptor,
+                  .handle = get_exec },
+                { .path = "/hutch.v1.ExecService/ListExecs",
+                  .request = &hutch__v1__list_execs_request__descriptor,
+                  .handle = list_execs },
+                { .path = "/hutch.v1.ExecService/CancelExec",
+                  .request = &hutch__v1__cancel_exec_request__descriptor,
+                  .handle = cancel_exec },
                 { .path = "/hutch.v1.ExecService/AttachExec", .start = start_attach_exec },
-                { .path = "/hutch.v1.ExecService/ReadExecOutput", .handle = handle_read_exec_output },
-                { .path = "/hutch.v1.ExecService/RunCommand", .handle = handle_run_command },
+                { .path = "/hutch.v1.ExecService/ReadExecOutput",
+                  .request = &hutch__v1__read_exec_output_request__descriptor,
+                  .handle = handle_read_exec_output },
+                { .path = "/hutch.v1.ExecService/RunCommand",
+                  .request = &hutch__v1__run_command_request__descriptor,
+                  .handle = handle_run_command },
         };
 
         return (MethodList){ methods, sizeof(methods) / sizeof(methods[0]) };

@@ -159,28 +159,24 @@ static void check_request(Request *request, const Hutch__V1__ReadExecOutputReque
         *ret_err = err;
 }
 
-void handle_read_exec_output(Call *call, const uint8_t *bytes, size_t len, void *context) {
+void handle_read_exec_output(Request *request) {
         static const AttachmentEvents attachment_events = { on_attachment, on_attachment, on_attachment, NULL };
         static const CallEvents call_events = { .writable = on_writable, .ended = on_ended };
-        _cleanup_(request_clear) Request request = {};
-        const Hutch__V1__ReadExecOutputRequest *message;
+        const Hutch__V1__ReadExecOutputRequest *message = (const Hutch__V1__ReadExecOutputRequest *) request->message;
         OutputPosition out, err;
         ExecStream *stream;
-        Api *api = context;
+        Api *api = request->api;
         int r;
 
-        message = request_begin(&request, api, call, &hutch__v1__read_exec_output_request__descriptor, bytes, len);
-        if (!message)
-                return;
-        check_request(&request, message, &out, &err);
-        if (request_is_refused(&request))
+        check_request(request, message, &out, &err);
+        if (request_is_refused(request))
                 return;
 
         stream = new0(ExecStream, 1);
-        r = api_stream_begin(&stream->base, api, call, request.caller, true, &request.err);
+        r = api_stream_begin(&stream->base, api, request->call, request->caller, true, &request->err);
         if (r < 0) {
                 free(stream);
-                request_fail(&request);
+                request_fail(request);
                 return;
         }
 
@@ -188,13 +184,13 @@ void handle_read_exec_output(Call *call, const uint8_t *bytes, size_t len, void 
         stream->end_field = HUTCH__V1__READ_EXEC_OUTPUT_RESPONSE__ITEM_EXEC;
         stream->send_end = exec_stream_end;
         stream->follow = message->follow;
-        call_set_events(call, &call_events, stream);
-        r = control_attach(api->options.control, request.caller, message->sandbox_id, message->exec_id, message->follow,
-                           out, err, &attachment_events, stream, &stream->attachment, &request.err);
+        call_set_events(request->call, &call_events, stream);
+        r = control_attach(api->options.control, request->caller, message->sandbox_id, message->exec_id,
+                           message->follow, out, err, &attachment_events, stream, &stream->attachment, &request->err);
         if (r >= 0 && message->opt_tail_lines_case)
-                r = attachment_seek_tail(stream->attachment, message->tail_lines, &request.err);
+                r = attachment_seek_tail(stream->attachment, message->tail_lines, &request->err);
         if (r < 0)
-                api_stream_fail(&stream->base, &request.err);
+                api_stream_fail(&stream->base, &request->err);
         else
                 stream->deferred = api_defer(api, begin, stream);
 }

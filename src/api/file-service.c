@@ -340,29 +340,24 @@ static void on_ended(Call *call, CallEnd how) {
 }
 
 /* Methods whose clients send one message. */
-static void handle(Call *call, const uint8_t *bytes, size_t len, void *context) {
+static void handle(Request *request) {
         static const CallEvents events = { .writable = on_writable, .ended = on_ended };
-        _cleanup_(request_clear) Request request = {};
-        const FileMethod *method = find_method(call);
-        ProtobufCMessage *message = request_begin(&request, context, call, method->request, bytes, len);
-        Relay *relay;
+        const FileMethod *method = find_method(request->call);
+        Relay *relay = new0(Relay, 1);
 
-        if (!message)
-                return;
-
-        relay = new0(Relay, 1);
         relay->method = method;
-        if (api_stream_begin(&relay->base, context, call, request.caller, method->answers_stream, &request.err) < 0) {
+        if (api_stream_begin(&relay->base, request->api, request->call, request->caller, method->answers_stream,
+                             &request->err) < 0) {
                 free(relay);
-                request_fail(&request);
+                request_fail(request);
                 return;
         }
-        if (begin(relay, &request, message, NULL) < 0) {
+        if (begin(relay, request, request->message, NULL) < 0) {
                 relay_free(relay);
-                api_fail(call, &request.err, &request.violations);
+                api_fail(request->call, &request->err, &request->violations);
                 return;
         }
-        call_set_events(call, &events, relay);
+        call_set_events(request->call, &events, relay);
 }
 
 /* Methods whose clients stream. */
@@ -479,11 +474,12 @@ static void start(Call *call, void *context) {
 }
 
 MethodList file_service_methods(void) {
-        static Method methods[N_FILE_METHODS];
+        static ApiMethod methods[N_FILE_METHODS];
 
         for (size_t i = 0; i < N_FILE_METHODS; i++)
-                methods[i] = (Method){
+                methods[i] = (ApiMethod){
                         .path = file_methods[i].path,
+                        .request = file_methods[i].request,
                         .handle = file_methods[i].data_in > 0 ? NULL : handle,
                         .start = file_methods[i].data_in > 0 ? start : NULL,
                 };

@@ -215,38 +215,34 @@ static int attach(OneShot *one_shot, Request *request, const ExecView *view) {
         return r;
 }
 
-static void handle_exec(Call *call, const uint8_t *bytes, size_t len, void *context) {
+static void handle_exec(Request *request) {
         static const CallEvents events = { .writable = on_writable, .ended = on_ended };
-        _cleanup_(request_clear) Request request = {};
         _cleanup_(sandbox_spec_unrefp) SandboxSpec *sandbox = NULL;
         _cleanup_(exec_spec_unrefp) ExecSpec *exec = NULL;
-        const Message *message;
-        Api *api = context;
+        const Message *message = (const Message *) request->message;
+        Api *api = request->api;
         Control *control = api->options.control;
         OneShot *one_shot;
         RequestKey key;
         ExecView view;
         int r, repeated;
 
-        message = request_begin(&request, api, call, &hutch__v1__exec_request__descriptor, bytes, len);
-        if (!message)
-                return;
         r = request_key(&message->base, "Exec", message->request_id, &key);
         if (r < 0) {
-                request_fail_inside(&request, r);
+                request_fail_inside(request, r);
                 return;
         }
-        repeated = control_repeat_once(control, request.caller, &key, &view, &request.err);
+        repeated = control_repeat_once(control, request->caller, &key, &view, &request->err);
         if (repeated < 0) {
-                request_fail(&request);
+                request_fail(request);
                 return;
         }
         if (repeated == 0)
-                r = make_specs(&request, message, &sandbox, &exec);
-        if (request_is_refused(&request))
+                r = make_specs(request, message, &sandbox, &exec);
+        if (request_is_refused(request))
                 return;
         if (r < 0) {
-                request_fail_inside(&request, r);
+                request_fail_inside(request, r);
                 return;
         }
 
@@ -254,24 +250,26 @@ static void handle_exec(Call *call, const uint8_t *bytes, size_t len, void *cont
         one_shot->exec.output_field = HUTCH__V1__EXEC_RESPONSE__ITEM_OUTPUT;
         one_shot->exec.send_end = send_exit;
         one_shot->exec.follow = true;
-        r = api_stream_begin(&one_shot->exec.base, api, call, request.caller, true, &request.err);
+        r = api_stream_begin(&one_shot->exec.base, api, request->call, request->caller, true, &request->err);
         if (r < 0) {
                 free(one_shot);
-                request_fail(&request);
+                request_fail(request);
                 return;
         }
-        call_set_events(call, &events, one_shot);
+        call_set_events(request->call, &events, one_shot);
         if (repeated == 0)
-                r = control_run_once(control, request.caller, &key, sandbox, exec, &view, &request.err);
-        if (r < 0 || attach(one_shot, &request, &view) < 0)
-                api_stream_fail(&one_shot->exec.base, &request.err);
+                r = control_run_once(control, request->caller, &key, sandbox, exec, &view, &request->err);
+        if (r < 0 || attach(one_shot, request, &view) < 0)
+                api_stream_fail(&one_shot->exec.base, &request->err);
         else
                 one_shot->exec.deferred = api_defer_patiently(api, send_started, one_shot);
 }
 
 MethodList sandbox_exec_service_methods(void) {
-        static const Method methods[] = {
-                { .path = "/hutch.v1.SandboxExecService/Exec", .handle = handle_exec },
+        static const ApiMethod methods[] = {
+                { .path = "/hutch.v1.SandboxExecService/Exec",
+                  .request = &hutch__v1__exec_request__descriptor,
+                  .handle = handle_exec },
         };
 
         return (MethodList){ methods, sizeof(methods) / sizeof(methods[0]) };

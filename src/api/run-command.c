@@ -192,56 +192,52 @@ static void check_request(Request *request, const Hutch__V1__RunCommandRequest *
                                      max, "at most %" PRIu64 " bytes", max);
 }
 
-void handle_run_command(Call *call, const uint8_t *bytes, size_t len, void *context) {
+void handle_run_command(Request *request) {
         static const AttachmentEvents attachment_events = { .changed = on_changed, .writable = on_nothing };
         static const CallEvents call_events = { .ended = on_ended };
-        _cleanup_(request_clear) Request request = {};
-        const Hutch__V1__RunCommandRequest *message;
+        const Hutch__V1__RunCommandRequest *message = (const Hutch__V1__RunCommandRequest *) request->message;
         const OutputPosition none = {};
         RequestKey key;
         ExecView view;
         Run *run;
-        Api *api = context;
+        Api *api = request->api;
         int r, repeated;
 
-        message = request_begin(&request, api, call, &hutch__v1__run_command_request__descriptor, bytes, len);
-        if (!message)
-                return;
         r = request_key(&message->base, "RunCommand", message->request_id, &key);
         if (r < 0) {
-                request_fail_inside(&request, r);
+                request_fail_inside(request, r);
                 return;
         }
-        repeated = control_repeat_exec(api->options.control, request.caller, &key, &view, &request.err);
+        repeated = control_repeat_exec(api->options.control, request->caller, &key, &view, &request->err);
         if (repeated < 0) {
-                request_fail(&request);
+                request_fail(request);
                 return;
         }
         if (repeated == 0)
-                check_request(&request, message);
-        if (request_is_refused(&request))
+                check_request(request, message);
+        if (request_is_refused(request))
                 return;
 
         run = new0(Run, 1);
-        r = api_stream_begin(&run->base, api, call, request.caller, false, &request.err);
+        r = api_stream_begin(&run->base, api, request->call, request->caller, false, &request->err);
         if (r < 0) {
                 free(run);
-                request_fail(&request);
+                request_fail(request);
                 return;
         }
         if (repeated == 0)
-                r = request_create_exec_of(&request, message->sandbox_id, "", message->spec, &key, &message->input,
-                                           true, &view);
+                r = request_create_exec_of(request, message->sandbox_id, "", message->spec, &key, &message->input, true,
+                                           &view);
         if (r >= 0) {
                 memcpy(run->exec_id, view.record->id, sizeof(run->exec_id));
                 memcpy(run->sandbox_id, message->sandbox_id, strlen(message->sandbox_id) + 1);
-                r = control_attach(api->options.control, request.caller, run->sandbox_id, run->exec_id, false, none,
-                                   none, &attachment_events, run, &run->attachment, &request.err);
+                r = control_attach(api->options.control, request->caller, run->sandbox_id, run->exec_id, false, none,
+                                   none, &attachment_events, run, &run->attachment, &request->err);
         }
         if (r < 0) {
                 api_stream_end_of_call(&run->base);
                 free(run);
-                api_fail(call, &request.err, &request.violations);
+                api_fail(request->call, &request->err, &request->violations);
                 return;
         }
 
@@ -250,6 +246,6 @@ void handle_run_command(Call *call, const uint8_t *bytes, size_t len, void *cont
         run->output_limit = message->output_limit_bytes > 0    ? message->output_limit_bytes
                             : api->limits.run_output_bytes > 0 ? api->limits.run_output_bytes
                                                                : UINT64_MAX;
-        call_set_events(call, &call_events, run);
+        call_set_events(request->call, &call_events, run);
         run->deferred = api_defer(api, on_durable, run);
 }

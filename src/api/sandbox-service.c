@@ -31,48 +31,43 @@ static void reply_sandbox(Request *request, int r, const SandboxView *view) {
         request_reply(request, &buffer);
 }
 
-static void create_sandbox(Call *call, const uint8_t *bytes, size_t len, void *context) {
-        _cleanup_(request_clear) Request request = {};
+static void create_sandbox(Request *request) {
         _cleanup_(sandbox_spec_unrefp) SandboxSpec *spec = NULL;
-        Api *api = context;
+        Api *api = request->api;
         SandboxRules rules = api_sandbox_rules(api);
-        const Hutch__V1__CreateSandboxRequest *message;
+        const Hutch__V1__CreateSandboxRequest *message = (const Hutch__V1__CreateSandboxRequest *) request->message;
         SandboxView view;
         RequestKey key;
         size_t above;
         int r;
 
-        message = request_begin(&request, api, call, &hutch__v1__create_sandbox_request__descriptor, bytes, len);
-        if (!message)
-                return;
-
         r = request_key(&message->base, "CreateSandbox", message->request_id, &key);
         if (r < 0) {
-                request_fail_inside(&request, r);
+                request_fail_inside(request, r);
                 return;
         }
-        r = control_repeat_sandbox(api->options.control, request.caller, &key, &view, &request.err);
+        r = control_repeat_sandbox(api->options.control, request->caller, &key, &view, &request->err);
         if (r != 0) {
-                reply_sandbox(&request, r, &view);
+                reply_sandbox(request, r, &view);
                 return;
         }
 
-        check_new_id(&request, "sandbox_id", message->sandbox_id);
-        check_request_id(&request, message->request_id);
-        rules.owner = request.caller->name;
-        above = violations_enter(&request.violations, "spec");
-        r = sandbox_spec_create(message->spec, &rules, &request.violations, &spec);
-        violations_leave(&request.violations, above);
-        if (request_is_refused(&request))
+        check_new_id(request, "sandbox_id", message->sandbox_id);
+        check_request_id(request, message->request_id);
+        rules.owner = request->caller->name;
+        above = violations_enter(&request->violations, "spec");
+        r = sandbox_spec_create(message->spec, &rules, &request->violations, &spec);
+        violations_leave(&request->violations, above);
+        if (request_is_refused(request))
                 return;
         if (r < 0) {
-                request_fail_inside(&request, r);
+                request_fail_inside(request, r);
                 return;
         }
 
-        r = control_create_sandbox(api->options.control, request.caller, &key, message->sandbox_id, spec, &view,
-                                   &request.err);
-        reply_sandbox(&request, r, &view);
+        r = control_create_sandbox(api->options.control, request->caller, &key, message->sandbox_id, spec, &view,
+                                   &request->err);
+        reply_sandbox(request, r, &view);
 }
 
 /* GetSandbox while the sandbox is being measured. */
@@ -136,25 +131,21 @@ static void measure(Request *request, const SandboxView *view) {
         request_fail(request);
 }
 
-static void get_sandbox(Call *call, const uint8_t *bytes, size_t len, void *context) {
-        _cleanup_(request_clear) Request request = {};
-        const Hutch__V1__GetSandboxRequest *message;
+static void get_sandbox(Request *request) {
+        const Hutch__V1__GetSandboxRequest *message = (const Hutch__V1__GetSandboxRequest *) request->message;
         SandboxView view;
-        Api *api = context;
+        Api *api = request->api;
         int r;
 
-        message = request_begin(&request, api, call, &hutch__v1__get_sandbox_request__descriptor, bytes, len);
-        if (!message)
-                return;
-        check_id(&request, "sandbox_id", message->sandbox_id);
-        if (request_is_refused(&request))
+        check_id(request, "sandbox_id", message->sandbox_id);
+        if (request_is_refused(request))
                 return;
 
-        r = control_get_sandbox(api->options.control, request.caller, message->sandbox_id, &view, &request.err);
+        r = control_get_sandbox(api->options.control, request->caller, message->sandbox_id, &view, &request->err);
         if (r >= 0 && message->include_usage && is_up(view.record))
-                measure(&request, &view);
+                measure(request, &view);
         else
-                reply_sandbox(&request, r, &view);
+                reply_sandbox(request, r, &view);
 }
 
 static void check_selector(Request *request, const char *text, Selector **ret_selector) {
@@ -189,28 +180,23 @@ static void check_states(Request *request, const Hutch__V1__SandboxState states[
         }
 }
 
-static void list_sandboxes(Call *call, const uint8_t *bytes, size_t len, void *context) {
-        _cleanup_(request_clear) Request request = {};
+static void list_sandboxes(Request *request) {
         _cleanup_(selector_freep) Selector *selector = NULL;
         _cleanup_(listing_clear) Listing listing = {};
         _cleanup_(string_builder_clear) StringBuilder text = {};
-        const Hutch__V1__ListSandboxesRequest *message;
+        const Hutch__V1__ListSandboxesRequest *message = (const Hutch__V1__ListSandboxesRequest *) request->message;
         SandboxFilter filter = {};
         uint64_t cursor, after;
-        Api *api = context;
+        Api *api = request->api;
         int r;
 
-        message = request_begin(&request, api, call, &hutch__v1__list_sandboxes_request__descriptor, bytes, len);
-        if (!message)
-                return;
-
-        check_selector(&request, message->selector, &selector);
-        check_states(&request, message->states, message->n_states, &filter.states);
-        string_builder_appendf(&text, "sandboxes %s %u %d ", request.caller->name, filter.states, message->all_owners);
+        check_selector(request, message->selector, &selector);
+        check_states(request, message->states, message->n_states, &filter.states);
+        string_builder_appendf(&text, "sandboxes %s %u %d ", request->caller->name, filter.states, message->all_owners);
         if (strlen(message->selector) <= SELECTOR_LEN_MAX)
                 string_builder_append(&text, message->selector);
-        listing_begin(&listing, &request, message->page_size, message->page_token, &text);
-        if (request_is_refused(&request))
+        listing_begin(&listing, request, message->page_size, message->page_token, &text);
+        if (request_is_refused(request))
                 return;
 
         /* What changes from here on is after this cursor. */
@@ -218,10 +204,10 @@ static void list_sandboxes(Call *call, const uint8_t *bytes, size_t len, void *c
         filter.selector = selector;
         filter.all_owners = message->all_owners;
         after = listing.after_serial;
-        r = control_list_sandboxes(api->options.control, request.caller, &filter, &after, list_sandbox, &listing,
-                                   &request.err);
+        r = control_list_sandboxes(api->options.control, request->caller, &filter, &after, list_sandbox, &listing,
+                                   &request->err);
         if (r < 0) {
-                request_fail(&request);
+                request_fail(request);
                 return;
         }
 
@@ -229,7 +215,7 @@ static void list_sandboxes(Call *call, const uint8_t *bytes, size_t len, void *c
                 listing_break(&listing, after);
         listing_end(&listing, 2);
         wire_put_uint(&listing.buffer, 3, cursor);
-        request_reply(&request, &listing.buffer);
+        request_reply(request, &listing.buffer);
 }
 
 /* Reads the mask into bits by SpecField. */
@@ -259,117 +245,99 @@ static unsigned check_mask(Request *request, const Google__Protobuf__FieldMask *
         return fields;
 }
 
-static void update_sandbox(Call *call, const uint8_t *bytes, size_t len, void *context) {
-        _cleanup_(request_clear) Request request = {};
+static void update_sandbox(Request *request) {
         _cleanup_(sandbox_spec_unrefp) SandboxSpec *spec = NULL;
         const Hutch__V1__SandboxSpec empty = HUTCH__V1__SANDBOX_SPEC__INIT, *changes;
         const char *names[N_SPEC_FIELDS + 1] = {};
-        const Hutch__V1__UpdateSandboxRequest *message;
-        Api *api = context;
+        const Hutch__V1__UpdateSandboxRequest *message = (const Hutch__V1__UpdateSandboxRequest *) request->message;
+        Api *api = request->api;
         SandboxRules rules = api_sandbox_rules(api);
         size_t n_names = 0, above;
         SandboxView view;
         unsigned fields;
         int r;
 
-        message = request_begin(&request, api, call, &hutch__v1__update_sandbox_request__descriptor, bytes, len);
-        if (!message)
-                return;
-
         changes = message->spec ? message->spec : &empty;
-        check_id(&request, "sandbox_id", message->sandbox_id);
-        fields = check_mask(&request, message->update_mask);
-        above = violations_enter(&request.violations, "spec");
-        sandbox_spec_check_update(changes, fields, &rules, &request.violations);
-        violations_leave(&request.violations, above);
-        if (request_is_refused(&request))
+        check_id(request, "sandbox_id", message->sandbox_id);
+        fields = check_mask(request, message->update_mask);
+        above = violations_enter(&request->violations, "spec");
+        sandbox_spec_check_update(changes, fields, &rules, &request->violations);
+        violations_leave(&request->violations, above);
+        if (request_is_refused(request))
                 return;
 
-        r = control_get_sandbox(api->options.control, request.caller, message->sandbox_id, &view, &request.err);
+        r = control_get_sandbox(api->options.control, request->caller, message->sandbox_id, &view, &request->err);
         if (r < 0) {
-                request_fail(&request);
+                request_fail(request);
                 return;
         }
         r = sandbox_spec_update(view.record->spec, changes, fields, &rules, &spec);
         if (r < 0) {
-                request_fail_inside(&request, r);
+                request_fail_inside(request, r);
                 return;
         }
 
         for (SpecField field = 0; field < N_SPEC_FIELDS; field++)
                 if (fields & 1U << field)
                         names[n_names++] = spec_field_name(field);
-        r = control_update_sandbox(api->options.control, request.caller, message->sandbox_id, spec, names, &view,
-                                   &request.err);
-        reply_sandbox(&request, r, &view);
+        r = control_update_sandbox(api->options.control, request->caller, message->sandbox_id, spec, names, &view,
+                                   &request->err);
+        reply_sandbox(request, r, &view);
 }
 
-static void stop_sandbox(Call *call, const uint8_t *bytes, size_t len, void *context) {
-        _cleanup_(request_clear) Request request = {};
-        const Hutch__V1__StopSandboxRequest *message;
+static void stop_sandbox(Request *request) {
+        const Hutch__V1__StopSandboxRequest *message = (const Hutch__V1__StopSandboxRequest *) request->message;
         SandboxView view;
         uint64_t grace;
-        Api *api = context;
+        Api *api = request->api;
         int r;
 
-        message = request_begin(&request, api, call, &hutch__v1__stop_sandbox_request__descriptor, bytes, len);
-        if (!message)
-                return;
-        check_id(&request, "sandbox_id", message->sandbox_id);
-        duration_read_bounded(message->grace, "grace", KILL_GRACE_MAX, STOP_GRACE_DEFAULT, &request.violations, &grace);
-        if (request_is_refused(&request))
+        check_id(request, "sandbox_id", message->sandbox_id);
+        duration_read_bounded(message->grace, "grace", KILL_GRACE_MAX, STOP_GRACE_DEFAULT, &request->violations,
+                              &grace);
+        if (request_is_refused(request))
                 return;
 
-        r = control_stop_sandbox(api->options.control, request.caller, message->sandbox_id, grace, &view, &request.err);
-        reply_sandbox(&request, r, &view);
+        r = control_stop_sandbox(api->options.control, request->caller, message->sandbox_id, grace, &view,
+                                 &request->err);
+        reply_sandbox(request, r, &view);
 }
 
-static void resume_sandbox(Call *call, const uint8_t *bytes, size_t len, void *context) {
-        _cleanup_(request_clear) Request request = {};
-        const Hutch__V1__ResumeSandboxRequest *message;
+static void resume_sandbox(Request *request) {
+        const Hutch__V1__ResumeSandboxRequest *message = (const Hutch__V1__ResumeSandboxRequest *) request->message;
         SandboxView view;
         RequestKey key;
-        Api *api = context;
+        Api *api = request->api;
         int r;
 
-        message = request_begin(&request, api, call, &hutch__v1__resume_sandbox_request__descriptor, bytes, len);
-        if (!message)
-                return;
-        check_id(&request, "sandbox_id", message->sandbox_id);
-        check_request_id(&request, message->request_id);
-        if (request_is_refused(&request))
+        check_id(request, "sandbox_id", message->sandbox_id);
+        check_request_id(request, message->request_id);
+        if (request_is_refused(request))
                 return;
 
         r = request_key(&message->base, "ResumeSandbox", message->request_id, &key);
         if (r < 0) {
-                request_fail_inside(&request, r);
+                request_fail_inside(request, r);
                 return;
         }
-        r = control_resume_sandbox(api->options.control, request.caller, &key, message->sandbox_id, &view,
-                                   &request.err);
-        reply_sandbox(&request, r, &view);
+        r = control_resume_sandbox(api->options.control, request->caller, &key, message->sandbox_id, &view,
+                                   &request->err);
+        reply_sandbox(request, r, &view);
 }
 
 /* Pause and unpause have requests of one shape. */
-static void set_paused(Call *call, const uint8_t *bytes, size_t len, Api *api, bool pause) {
-        _cleanup_(request_clear) Request request = {};
-        const Hutch__V1__PauseSandboxRequest *message;
+static void set_paused(Request *request, bool pause) {
+        const Hutch__V1__PauseSandboxRequest *message = (const Hutch__V1__PauseSandboxRequest *) request->message;
         SandboxView view;
         int r;
 
-        message = request_begin(&request, api, call,
-                                pause ? &hutch__v1__pause_sandbox_request__descriptor
-                                      : &hutch__v1__unpause_sandbox_request__descriptor,
-                                bytes, len);
-        if (!message)
-                return;
-        check_id(&request, "sandbox_id", message->sandbox_id);
-        if (request_is_refused(&request))
+        check_id(request, "sandbox_id", message->sandbox_id);
+        if (request_is_refused(request))
                 return;
 
-        r = control_pause_sandbox(api->options.control, request.caller, message->sandbox_id, pause, &view,
-                                  &request.err);
-        reply_sandbox(&request, r, &view);
+        r = control_pause_sandbox(request->api->options.control, request->caller, message->sandbox_id, pause, &view,
+                                  &request->err);
+        reply_sandbox(request, r, &view);
 }
 
 _Static_assert(sizeof(Hutch__V1__PauseSandboxRequest) == sizeof(Hutch__V1__UnpauseSandboxRequest) &&
@@ -377,30 +345,26 @@ _Static_assert(sizeof(Hutch__V1__PauseSandboxRequest) == sizeof(Hutch__V1__Unpau
                                offsetof(Hutch__V1__UnpauseSandboxRequest, sandbox_id),
                "requests to pause and to unpause have one shape");
 
-static void pause_sandbox(Call *call, const uint8_t *bytes, size_t len, void *context) {
-        set_paused(call, bytes, len, context, true);
+static void pause_sandbox(Request *request) {
+        set_paused(request, true);
 }
 
-static void unpause_sandbox(Call *call, const uint8_t *bytes, size_t len, void *context) {
-        set_paused(call, bytes, len, context, false);
+static void unpause_sandbox(Request *request) {
+        set_paused(request, false);
 }
 
-static void delete_sandbox(Call *call, const uint8_t *bytes, size_t len, void *context) {
-        _cleanup_(request_clear) Request request = {};
-        const Hutch__V1__DeleteSandboxRequest *message;
+static void delete_sandbox(Request *request) {
+        const Hutch__V1__DeleteSandboxRequest *message = (const Hutch__V1__DeleteSandboxRequest *) request->message;
         SandboxView view;
-        Api *api = context;
+        Api *api = request->api;
         int r;
 
-        message = request_begin(&request, api, call, &hutch__v1__delete_sandbox_request__descriptor, bytes, len);
-        if (!message)
-                return;
-        check_id(&request, "sandbox_id", message->sandbox_id);
-        if (request_is_refused(&request))
+        check_id(request, "sandbox_id", message->sandbox_id);
+        if (request_is_refused(request))
                 return;
 
-        r = control_delete_sandbox(api->options.control, request.caller, message->sandbox_id, &view, &request.err);
-        reply_sandbox(&request, r, &view);
+        r = control_delete_sandbox(api->options.control, request->caller, message->sandbox_id, &view, &request->err);
+        reply_sandbox(request, r, &view);
 }
 
 static bool put_deleted_id(const SandboxView *view, void *user) {
@@ -408,46 +372,64 @@ static bool put_deleted_id(const SandboxView *view, void *user) {
         return true;
 }
 
-static void delete_sandboxes(Call *call, const uint8_t *bytes, size_t len, void *context) {
-        _cleanup_(request_clear) Request request = {};
+static void delete_sandboxes(Request *request) {
         _cleanup_(selector_freep) Selector *selector = NULL;
         _cleanup_(wire_buffer_clear) WireBuffer buffer = {};
-        const Hutch__V1__DeleteSandboxesRequest *message;
+        const Hutch__V1__DeleteSandboxesRequest *message = (const Hutch__V1__DeleteSandboxesRequest *) request->message;
         SandboxFilter filter = {};
-        Api *api = context;
+        Api *api = request->api;
 
-        message = request_begin(&request, api, call, &hutch__v1__delete_sandboxes_request__descriptor, bytes, len);
-        if (!message)
-                return;
-        check_selector(&request, message->selector, &selector);
+        check_selector(request, message->selector, &selector);
         if (selector)
-                (void) violations_note(&request.violations, "selector",
-                                       selector_check_not_empty(selector, &request.violations.err));
-        if (request_is_refused(&request))
+                (void) violations_note(&request->violations, "selector",
+                                       selector_check_not_empty(selector, &request->violations.err));
+        if (request_is_refused(request))
                 return;
 
         filter.selector = selector;
         filter.all_owners = message->all_owners;
-        if (control_delete_sandboxes(api->options.control, request.caller, &filter, put_deleted_id, &buffer,
-                                     &request.err) < 0)
-                request_fail(&request);
+        if (control_delete_sandboxes(api->options.control, request->caller, &filter, put_deleted_id, &buffer,
+                                     &request->err) < 0)
+                request_fail(request);
         else
-                request_reply(&request, &buffer);
+                request_reply(request, &buffer);
 }
 
 MethodList sandbox_service_methods(void) {
-        static const Method methods[] = {
-                { .path = "/hutch.v1.AgentSandboxService/CreateSandbox", .handle = create_sandbox },
-                { .path = "/hutch.v1.AgentSandboxService/GetSandbox", .handle = get_sandbox },
-                { .path = "/hutch.v1.AgentSandboxService/ListSandboxes", .handle = list_sandboxes },
-                { .path = "/hutch.v1.AgentSandboxService/UpdateSandbox", .handle = update_sandbox },
-                { .path = "/hutch.v1.AgentSandboxService/StopSandbox", .handle = stop_sandbox },
-                { .path = "/hutch.v1.AgentSandboxService/ResumeSandbox", .handle = resume_sandbox },
-                { .path = "/hutch.v1.AgentSandboxService/PauseSandbox", .handle = pause_sandbox },
-                { .path = "/hutch.v1.AgentSandboxService/UnpauseSandbox", .handle = unpause_sandbox },
-                { .path = "/hutch.v1.AgentSandboxService/DeleteSandbox", .handle = delete_sandbox },
-                { .path = "/hutch.v1.AgentSandboxService/DeleteSandboxes", .handle = delete_sandboxes },
-                { .path = "/hutch.v1.AgentSandboxService/WatchEvents", .handle = handle_watch_events },
+        static const ApiMethod methods[] = {
+                { .path = "/hutch.v1.AgentSandboxService/CreateSandbox",
+                  .request = &hutch__v1__create_sandbox_request__descriptor,
+                  .handle = create_sandbox },
+                { .path = "/hutch.v1.AgentSandboxService/GetSandbox",
+                  .request = &hutch__v1__get_sandbox_request__descriptor,
+                  .handle = get_sandbox },
+                { .path = "/hutch.v1.AgentSandboxService/ListSandboxes",
+                  .request = &hutch__v1__list_sandboxes_request__descriptor,
+                  .handle = list_sandboxes },
+                { .path = "/hutch.v1.AgentSandboxService/UpdateSandbox",
+                  .request = &hutch__v1__update_sandbox_request__descriptor,
+                  .handle = update_sandbox },
+                { .path = "/hutch.v1.AgentSandboxService/StopSandbox",
+                  .request = &hutch__v1__stop_sandbox_request__descriptor,
+                  .handle = stop_sandbox },
+                { .path = "/hutch.v1.AgentSandboxService/ResumeSandbox",
+                  .request = &hutch__v1__resume_sandbox_request__descriptor,
+                  .handle = resume_sandbox },
+                { .path = "/hutch.v1.AgentSandboxService/PauseSandbox",
+                  .request = &hutch__v1__pause_sandbox_request__descriptor,
+                  .handle = pause_sandbox },
+                { .path = "/hutch.v1.AgentSandboxService/UnpauseSandbox",
+                  .request = &hutch__v1__unpause_sandbox_request__descriptor,
+                  .handle = unpause_sandbox },
+                { .path = "/hutch.v1.AgentSandboxService/DeleteSandbox",
+                  .request = &hutch__v1__delete_sandbox_request__descriptor,
+                  .handle = delete_sandbox },
+                { .path = "/hutch.v1.AgentSandboxService/DeleteSandboxes",
+                  .request = &hutch__v1__delete_sandboxes_request__descriptor,
+                  .handle = delete_sandboxes },
+                { .path = "/hutch.v1.AgentSandboxService/WatchEvents",
+                  .request = &hutch__v1__watch_events_request__descriptor,
+                  .handle = handle_watch_events },
         };
 
         return (MethodList){ methods, sizeof(methods) / sizeof(methods[0]) };

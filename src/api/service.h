@@ -17,17 +17,14 @@
 
 /* What the services of this room share: the api's own state, requests from their bytes to their answer, and streams.
  *
- *         static void get_exec(Call *call, const uint8_t *bytes, size_t len, void *context) {
- *                 _cleanup_(request_clear) Request request = {};
- *                 const GetExecRequest *message = request_begin(&request, context, call, &…descriptor, bytes, len);
+ *         static void get_exec(Request *request) {
+ *                 const GetExecRequest *message = (const GetExecRequest *) request->message;
  *
- *                 if (!message)
+ *                 check_id(request, "exec_id", message->exec_id);
+ *                 if (request_is_refused(request))
  *                         return;                              it was answered
- *                 check_id(&request, "exec_id", message->exec_id);
- *                 if (request_is_refused(&request))
- *                         return;
  *                 …
- *                 request_reply(&request, &buffer);
+ *                 request_reply(request, &buffer);
  *         } */
 
 #define CALLER_NAME_SIZE (OWNER_LEN_MAX + 1)
@@ -35,6 +32,8 @@
 #define CHUNK_HEAD 64                  /* room for the fields before them */
 
 typedef struct ApiStream ApiStream;
+typedef struct Request Request;
+typedef struct ServedMethod ServedMethod;
 typedef struct CallerStreams CallerStreams;
 typedef struct Hutch__V1__CreateExecRequest Hutch__V1__CreateExecRequest;
 
@@ -45,6 +44,7 @@ struct Api {
         uint64_t start_time;
         Interceptor interceptor;
         Method *methods;
+        ServedMethod *served; /* one for each of them */
         size_t n_methods;
 
         ApiStream *streams;
@@ -62,9 +62,18 @@ struct Api {
         uint64_t refusal_noted; /* when one was logged last */
 };
 
-/* The methods of each service; their context is set by api_new(). */
+/* A method of the contract. */
+typedef struct ApiMethod {
+        const char *path; /* "/package.Service/Method" */
+        /* Clients send one message, of the type @request, and handle() is given it, decoded. */
+        const ProtobufCMessageDescriptor *request;
+        void (*handle)(Request *request);
+        /* Or they stream: context is the Api. */
+        void (*start)(Call *call, void *context);
+} ApiMethod;
+
 typedef struct MethodList {
-        const Method *methods;
+        const ApiMethod *methods;
         size_t n;
 } MethodList;
 
@@ -98,14 +107,14 @@ Deferred *api_defer_patiently(Api *api, void (*run)(const HutchError *err, void 
 Deferred *deferred_cancel(Deferred *deferred);
 
 /* A request being answered. */
-typedef struct Request {
+struct Request {
         Api *api;
         Call *call;
         const Caller *caller;
         ProtobufCMessage *message;
         Violations violations;
         HutchError err;
-} Request;
+};
 
 /* Decodes a request. NULL: it was answered. Else it may have violations already: those of its texts. */
 void *request_begin(Request *request, Api *api, Call *call, const ProtobufCMessageDescriptor *type,
@@ -161,9 +170,9 @@ void api_stream_finish(ApiStream *stream) __attribute__((nonnull));
 void api_stream_fail(ApiStream *stream, const HutchError *err) __attribute__((nonnull));
 
 /* Handlers that have files of their own. */
-void handle_watch_events(Call *call, const uint8_t *bytes, size_t len, void *context);
-void handle_read_exec_output(Call *call, const uint8_t *bytes, size_t len, void *context);
-void handle_run_command(Call *call, const uint8_t *bytes, size_t len, void *context);
+void handle_watch_events(Request *request);
+void handle_read_exec_output(Request *request);
+void handle_run_command(Request *request);
 void start_attach_exec(Call *call, void *context);
 
 /* Checks @message, where the request's violations are, and creates the exec; @streams: it may be bound. Fails with

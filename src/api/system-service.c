@@ -26,11 +26,8 @@
 
 static const char *const profile_names[] = { "default", "strict", "standard", "permissive" };
 
-static void ping(Call *call, const uint8_t *bytes, size_t len, void *context) {
-        _cleanup_(request_clear) Request request = {};
-
-        if (request_begin(&request, context, call, &hutch__v1__ping_request__descriptor, bytes, len))
-                call_reply(call, "", 0);
+static void ping(Request *request) {
+        call_reply(request->call, "", 0);
 }
 
 static void put_server_limits(WireBuffer *buffer, const ApiLimits *limits) {
@@ -153,16 +150,12 @@ static void put_tools(WireBuffer *buffer, const SourceRules *sources) {
         free(message.tools);
 }
 
-static void get_info(Call *call, const uint8_t *bytes, size_t len, void *context) {
-        _cleanup_(request_clear) Request request = {};
+static void get_info(Request *request) {
         _cleanup_(wire_buffer_clear) WireBuffer buffer = {};
         Hutch__V1__GetInfoResponse message = HUTCH__V1__GET_INFO_RESPONSE__INIT;
         Google__Protobuf__Timestamp start_time;
         ControlCounts counts;
-        Api *api = context;
-
-        if (!request_begin(&request, api, call, &hutch__v1__get_info_request__descriptor, bytes, len))
-                return;
+        Api *api = request->api;
 
         counts = control_counts(api->options.control);
         start_time = timestamp_message(api->start_time);
@@ -171,8 +164,8 @@ static void get_info(Call *call, const uint8_t *bytes, size_t len, void *context
         message.start_time = &start_time;
         message.sandboxes = counts.sandboxes;
         message.active_execs = counts.active_execs;
-        message.caller = (char *) request.caller->name;
-        message.caller_is_admin = request.caller->admin;
+        message.caller = (char *) request->caller->name;
+        message.caller_is_admin = request->caller->admin;
         wire_put_fields(&buffer, &message.base);
         put_tools(&buffer, api->options.sources);
         put_server_limits(&buffer, &api->limits);
@@ -181,13 +174,17 @@ static void get_info(Call *call, const uint8_t *bytes, size_t len, void *context
         for (size_t i = 0; i < sizeof(profile_names) / sizeof(profile_names[0]); i++)
                 put_profile(&buffer, profile_names[i]);
         put_host(&buffer);
-        request_reply(&request, &buffer);
+        request_reply(request, &buffer);
 }
 
 MethodList system_service_methods(void) {
-        static const Method methods[] = {
-                { .path = "/hutch.v1.SystemService/Ping", .handle = ping },
-                { .path = "/hutch.v1.SystemService/GetInfo", .handle = get_info },
+        static const ApiMethod methods[] = {
+                { .path = "/hutch.v1.SystemService/Ping",
+                  .request = &hutch__v1__ping_request__descriptor,
+                  .handle = ping },
+                { .path = "/hutch.v1.SystemService/GetInfo",
+                  .request = &hutch__v1__get_info_request__descriptor,
+                  .handle = get_info },
         };
 
         return (MethodList){ methods, sizeof(methods) / sizeof(methods[0]) };

@@ -370,30 +370,27 @@ static void check_request(Request *request, const WatchRequest *message, Selecto
                                "it needs exactly one sandbox in sandbox_ids");
 }
 
-void handle_watch_events(Call *call, const uint8_t *bytes, size_t len, void *context) {
+void handle_watch_events(Request *request) {
         static const CallEvents events = { .writable = on_writable, .ended = on_ended };
-        _cleanup_(request_clear) Request request = {};
         _cleanup_(selector_freep) Selector *selector = NULL;
         WatchStream *stream;
-        Api *api = context;
+        Api *api = request->api;
 
-        if (!request_begin(&request, api, call, &hutch__v1__watch_events_request__descriptor, bytes, len))
-                return;
-        check_request(&request, (const WatchRequest *) request.message, &selector);
-        if (request_is_refused(&request))
+        check_request(request, (const WatchRequest *) request->message, &selector);
+        if (request_is_refused(request))
                 return;
 
         stream = new0(WatchStream, 1);
-        if (api_stream_begin(&stream->base, api, call, request.caller, true, &request.err) < 0) {
+        if (api_stream_begin(&stream->base, api, request->call, request->caller, true, &request->err) < 0) {
                 free(stream);
-                request_fail(&request);
+                request_fail(request);
                 return;
         }
 
-        stream->caller = request.caller;
-        stream->request = TAKE_PTR(request.message);
+        stream->caller = request->caller;
+        stream->request = TAKE_PTR(request->message);
         stream->selector = TAKE_PTR(selector);
         stream->base.tick = on_tick;
-        call_set_events(call, &events, stream);
+        call_set_events(request->call, &events, stream);
         pump(stream);
 }
