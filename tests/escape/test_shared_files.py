@@ -63,7 +63,8 @@ HOLD = WAIT + LOCK + "wait()\n"
 def paths() -> list[str]:
     """What there is of it. Of folders something in them as well."""
     found = [path for path in (*FILES, *FOLDERS) if os.path.exists(path)]
-    inside = [min(entry.path for entry in os.scandir(path)) for path in found if os.path.isdir(path) and os.listdir(path)]
+    full = [path for path in found if os.path.isdir(path) and os.listdir(path)]
+    inside = [min(entry.path for entry in os.scandir(path)) for path in full]
     return found + [path for path in inside if os.path.isfile(path) or os.path.isdir(path)]
 
 
@@ -140,7 +141,8 @@ def test_what_is_in_files_is_in_memory_once(daemon, sandbox):
     waiting = Waiting("/workspace", daemon, sandbox, WAIT + "wait()\n")
     processes = [int(pid) for pid in os.listdir("/proc") if pid.isdigit()]
     maps = [Path(f"/proc/{pid}/cmdline") for pid in processes]
-    ours = [file.parent for file in maps if file.exists() and b"\0-c\0" in file.read_bytes() and is_of(file.parent, WAIT)]
+    scripts = [file.parent for file in maps if file.exists() and b"\0-c\0" in file.read_bytes()]
+    ours = [folder for folder in scripts if is_of(folder, WAIT)]
     assert len(ours) == 1, ours
     text = (ours[0] / "smaps").read_text(encoding="utf-8")
     library = re.search(r"r-xp [^\n]*libc[.-][^\n]*\n(.*?)VmFlags", text, re.DOTALL)[1]
@@ -189,7 +191,8 @@ def test_strict_is_refused_where_it_cannot_be_had(apart_daemon):
 
 def test_strict_does_not_start_where_it_cannot_be_had_any_more(apart_daemon):
     daemon = apart_daemon.begin(wrapper=apart("true"))
-    subprocess.run(["nsenter", "-t", str(daemon.process.pid), "-m", "mount", "-t", "tmpfs", "none", MOUNTED], check=True)
+    inside = ["nsenter", "-t", str(daemon.process.pid), "-m"]
+    subprocess.run([*inside, "mount", "-t", "tmpfs", "none", MOUNTED], check=True)
     failed = daemon.wait(daemon.create(profile="strict").id, "FAILED")
     assert failed.state_reason == error_pb2.REASON_RUNTIME_UNAVAILABLE, failed
     assert "/usr" in failed.state_message

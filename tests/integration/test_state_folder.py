@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A state folder on an overlay, as everything in a container is: changes to the root are in memory, the rest is kept. Of
-root's daemon and of those of an ordinary user."""
+"""A state folder on an overlay, as everything in a container is: changes to the root are in memory, the rest is kept.
+With root's daemon and with those of an ordinary user."""
 
 import json
 import os
@@ -73,7 +73,8 @@ def test_elsewhere_it_does_not(start_daemon):
 def test_programs_run_and_everything_can_be_written(daemon, sandbox):
     user = "root" if daemon.has_users else "agent"
     assert daemon.shell(sandbox, "id -un; hostname; cat /etc/hostname", user=user).split() == [user, sandbox, sandbox]
-    script = "echo a >> /etc/hosts && rm /etc/profile && mkdir /opt2 && mv /opt2 /opt3 && rm -r /var/tmp && mkdir /var/tmp"
+    script = "echo a >> /etc/hosts && rm /etc/profile && mkdir /opt2 && mv /opt2 /opt3"
+    script += " && rm -r /var/tmp && mkdir /var/tmp"
     assert daemon.shell(sandbox, f"{script} && tail -n 1 /etc/hosts && ls -d /opt?", user=user) == "a\n/opt3\n"
     assert daemon.shell(sandbox, "stat -c '%U' / /etc /etc/passwd", user=user).split() == [user] * 3
     assert daemon.shell(sandbox, "python3 -c 'import json; print(1)'") == "1\n"
@@ -128,7 +129,8 @@ def test_doctor_says_so(overlay):
     folder = overlay / "doctor"
     folder.mkdir()
     command = [BUILD / "hutch", "--socket", folder / "no.sock", "doctor", "-o", "json"]
-    ran = subprocess.run(command, env=os.environ | {"HUTCH_STATE": str(folder)}, capture_output=True, text=True, check=False)
+    env = os.environ | {"HUTCH_STATE": str(folder)}
+    ran = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     found = {one["check"]: one for one in json.loads(ran.stdout)}
     assert found["state folder"]["is"] == "warning" and "memory" in found["state folder"]["found"]
     assert "HUTCH_STATE" in found["state folder"]["mend"]
