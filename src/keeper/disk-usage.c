@@ -1,19 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What lives here: walking a tree that is not to be trusted, and counting it. What does not: when, in which process,
- * and what follows from it (disk-watch.c). */
+/* What lives here: walking a tree that is not to be trusted, counting it, and what file systems tell of what they hold.
+ * What does not: when, in which process, and what follows from it (disk-watch.c). */
 
 #include "keeper/disk-usage.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/limits.h>
 #include <linux/magic.h>
+#include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -24,19 +29,32 @@
 #define DEPTH_MAX ((size_t) 1 << 20)   /* of what is looked at */
 #define UNNAMED_MAX ((size_t) 1 << 18) /* open files that are looked at */
 #define BLOCK 512                      /* the unit of st_blocks */
+#define ATTRIBUTE_NAME_MIN 7           /* "user.x" and its NUL */
 #define FOLDER (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 
 typedef struct Level {
         DIR *dir; /* NULL: closed, to be opened again from below */
         long at;  /* where reading goes on then */
+        dev_t device;
         ino_t inode;
 } Level;
+
+/* What is counted of a file. */
+typedef struct File {
+        dev_t device;
+        ino_t inode;
+        mode_t mode;
+        uint32_t n_names;
+        uint64_t mount; /* where it was found */
+        uint64_t bytes;
+} File;
 
 typedef struct Walk {
         DiskCount *count;
         Level *levels;
         size_t size, depth; /* allocated; the current one */
-        dev_t device;
+        File top;
+        bool counts_attributes;
         unsigned n_steps;
 } Walk;
 
@@ -47,9 +65,24 @@ DiskUsage disk_count_sum(const DiskCount *count) {
         return (DiskUsage){ .bytes = (uint64_t) (count->bytes + 0.5), .inodes = (uint64_t) (count->inodes + 0.5) };
 }
 
-static void count_file(DiskCount *count, const struct stat *st) {
-        double names = S_ISDIR(st->st_mode) || st->st_nlink == 0 ? 1 : (double) st->st_nlink;
-        count->bytes += (double) st->st_blocks * BLOCK / names;
+static int find_file(int folder, const char *name, int flags, File *ret_file) {
+        struct statx stx;
+        if (statx(folder, name, flags | AT_NO_AUTOMOUNT, STATX_BASIC_STATS | STATX_MNT_ID, &stx) < 0)
+                return -errno;
+        *ret_file = (File){
+                .device = makedev(stx.stx_dev_major, stx.stx_dev_minor),
+                .inode = stx.stx_ino,
+                .mode = stx.stx_mode,
+                .n_names = stx.stx_nlink,
+                .mount = stx.stx_mnt_id,
+                .bytes = stx.stx_blocks * BLOCK,
+        };
+        return 0;
+}
+
+static void count_file(DiskCount *count, const File *file) {
+        double names = S_ISDIR(file->mode) || file->n_names == 0 ? 1 : file->n_names;
+        count->bytes += (double) file->bytes / names;
         count->inodes += 1 / names;
         DiskUsage sum = disk_count_sum(count);
         if (count->reached && (sum.bytes > count->enough.bytes || sum.inodes > count->enough.inodes)) {
@@ -59,6 +92,40 @@ static void count_file(DiskCount *count, const struct stat *st) {
         }
 }
 
+/* ---- File systems ---- */
+
+bool disk_tells_growth(const struct statfs *info) {
+        return info->f_type == EXT4_SUPER_MAGIC || info->f_type == XFS_SUPER_MAGIC;
+}
+
+/* Whether the blocks of a file include its extended attributes, as far as those are not in its inode. */
+static bool blocks_have_attributes(const struct statfs *info) {
+        return info->f_type == EXT4_SUPER_MAGIC || info->f_type == XFS_SUPER_MAGIC || info->f_type == F2FS_SUPER_MAGIC;
+}
+
+/* What the extended attributes of the file take: names and values, in whole blocks. Only paths lead to those of every
+ * kind of file, so @folder becomes the working directory. */
+static uint64_t attribute_bytes(int folder, const char *name, bool follow) {
+        static char names[XATTR_LIST_MAX];
+        ssize_t (*list)(const char *path, char *names, size_t size) = follow ? listxattr : llistxattr;
+        ssize_t (*get)(const char *path, const char *name, void *value, size_t size) = follow ? getxattr : lgetxattr;
+        ssize_t all = fchdir(folder) < 0 ? -1 : list(name, NULL, 0);
+        if (all <= 0)
+                return 0;
+
+        ssize_t n = list(name, names, sizeof(names));
+        /* There are more names than the kernel lists: all values may be as large as values can be. */
+        if (n < 0 && errno == E2BIG)
+                return (uint64_t) all / ATTRIBUTE_NAME_MIN * XATTR_SIZE_MAX;
+
+        uint64_t sum = 0;
+        for (const char *one = names; n > 0 && one < names + n; one += strlen(one) + 1) {
+                ssize_t size = get(name, one, NULL, 0);
+                sum += strlen(one) + (size > 0 ? (uint64_t) size : 0);
+        }
+        return (sum + BLOCK - 1) / BLOCK * BLOCK;
+}
+
 static bool is_late(const DiskCount *count) {
         return clock_monotonic_ns() >= count->deadline;
 }
@@ -66,7 +133,7 @@ static bool is_late(const DiskCount *count) {
 /* ---- The tree ---- */
 
 /* Opens a level that becomes the current one. */
-static int push(Walk *walk, int fd, ino_t inode) {
+static int push(Walk *walk, int fd, const File *file) {
         DIR *dir = fdopendir(fd);
         if (!dir) {
                 int r = -errno;
@@ -77,7 +144,7 @@ static int push(Walk *walk, int fd, ino_t inode) {
                 walk->size *= 2;
                 walk->levels = xreallocarray(walk->levels, walk->size, sizeof(Level));
         }
-        walk->levels[walk->depth] = (Level){ .dir = dir, .inode = inode };
+        walk->levels[walk->depth] = (Level){ .dir = dir, .device = file->device, .inode = file->inode };
         Level *above = walk->depth > OPEN_MAX_LEVELS ? &walk->levels[walk->depth - OPEN_MAX_LEVELS] : NULL;
         if (above && above->dir) {
                 above->at = telldir(above->dir);
@@ -94,7 +161,7 @@ static int reopen_above(Walk *walk) {
         struct stat st;
         if (fd < 0 || fstat(fd, &st) < 0)
                 return -errno;
-        if (st.st_ino != above->inode || st.st_dev != walk->device)
+        if (st.st_ino != above->inode || st.st_dev != above->device)
                 return -ESTALE;
         DIR *dir = fdopendir(fd);
         if (!dir)
@@ -114,39 +181,52 @@ static void pop(Walk *walk) {
         walk->count->is_whole &= !is_lost;
 }
 
-static int descend(Walk *walk, int parent, const char *name, ino_t inode) {
+/* Goes down into a folder, unless another mount has covered it meanwhile. */
+static int descend(Walk *walk, int parent, const char *name, const File *file) {
+        struct open_how how = { .flags = FOLDER, .resolve = RESOLVE_BENEATH | RESOLVE_NO_XDEV | RESOLVE_NO_SYMLINKS };
         if (walk->depth == DEPTH_MAX)
                 return -ELOOP;
-        int fd = openat(parent, name, FOLDER);
-        return fd < 0 ? -errno : push(walk, fd, inode);
+        int fd = (int) syscall(SYS_openat2, parent, name, &how, sizeof(how));
+        return fd < 0 ? -errno : push(walk, fd, file);
+}
+
+/* A subvolume is a device of its own, and no mount. */
+static bool is_of_other_mount(const Walk *walk, const File *file) {
+        return file->mount != walk->top.mount;
 }
 
 static void visit(Walk *walk, const char *name) {
         int parent = dirfd(walk->levels[walk->depth].dir);
-        struct stat st;
+        File file = {};
         if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 ||
-            fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT) < 0 || st.st_dev != walk->device)
+            find_file(parent, name, AT_SYMLINK_NOFOLLOW, &file) < 0 || is_of_other_mount(walk, &file))
                 return;
-        count_file(walk->count, &st);
-        if (!S_ISDIR(st.st_mode))
+        if (walk->counts_attributes)
+                file.bytes += attribute_bytes(parent, name, false);
+        count_file(walk->count, &file);
+        if (!S_ISDIR(file.mode))
                 return;
-        int r = descend(walk, parent, name, st.st_ino);
+        int r = descend(walk, parent, name, &file);
         walk->count->is_whole &= r >= 0 || r == -ENOENT;
 }
 
 void disk_count_folder(DiskCount *count, int folder) {
-        struct stat st;
+        Walk walk = { .count = count, .size = 2 * OPEN_MAX_LEVELS };
+        struct statfs info;
         int fd = openat(folder, ".", FOLDER);
-        DIR *top = fd < 0 || fstat(fd, &st) < 0 ? NULL : fdopendir(fd);
+        bool is_found = fd >= 0 && fstatfs(fd, &info) == 0 && find_file(fd, "", AT_EMPTY_PATH, &walk.top) == 0;
+        DIR *top = is_found ? fdopendir(fd) : NULL;
         if (!top) {
                 fd_close(fd);
                 count->is_whole = false;
                 return;
         }
-        count_file(count, &st);
-        Walk walk = { .count = count, .size = 2 * OPEN_MAX_LEVELS, .device = st.st_dev };
+        walk.counts_attributes = !blocks_have_attributes(&info);
+        if (walk.counts_attributes)
+                walk.top.bytes += attribute_bytes(fd, ".", false);
+        count_file(count, &walk.top);
         walk.levels = new0(Level, walk.size);
-        walk.levels[0] = (Level){ .dir = top, .inode = st.st_ino };
+        walk.levels[0] = (Level){ .dir = top, .device = walk.top.device, .inode = walk.top.inode };
         for (;;) {
                 if (++walk.n_steps % 64 == 0 && is_late(count)) {
                         count->is_whole = false;
@@ -169,32 +249,33 @@ void disk_count_folder(DiskCount *count, int folder) {
 /* ---- What has no name ---- */
 
 typedef struct Unnamed {
-        struct stat *files;
+        File *files;
         size_t n, size;
 } Unnamed;
 
 static int compare_files(const void *a, const void *b) {
-        const struct stat *one = a, *other = b;
-        if (one->st_dev != other->st_dev)
-                return one->st_dev < other->st_dev ? -1 : 1;
-        return (one->st_ino > other->st_ino) - (one->st_ino < other->st_ino);
+        const File *one = a, *other = b;
+        if (one->device != other->device)
+                return one->device < other->device ? -1 : 1;
+        return (one->inode > other->inode) - (one->inode < other->inode);
 }
 
 /* Looks at what a process has open as @name in @fds. What is in memory only is no matter of disks. */
 static void find_unnamed(Unnamed *unnamed, int fds, const char *name) {
         struct statfs info;
-        struct stat st;
-        if (unnamed->n == UNNAMED_MAX || fstatat(fds, name, &st, AT_NO_AUTOMOUNT) < 0 || !S_ISREG(st.st_mode) ||
-            st.st_nlink > 0)
+        File file = {};
+        if (unnamed->n == UNNAMED_MAX || find_file(fds, name, 0, &file) < 0 || !S_ISREG(file.mode) || file.n_names > 0)
                 return;
         _cleanup_close_ int fd = openat(fds, name, O_PATH | O_CLOEXEC);
         if (fd < 0 || fstatfs(fd, &info) < 0 || info.f_type == TMPFS_MAGIC || info.f_type == HUGETLBFS_MAGIC)
                 return;
+        if (!blocks_have_attributes(&info))
+                file.bytes += attribute_bytes(fds, name, true);
         if (unnamed->n == unnamed->size) {
                 unnamed->size = unnamed->size > 0 ? 2 * unnamed->size : 64;
                 unnamed->files = xreallocarray(unnamed->files, unnamed->size, sizeof(*unnamed->files));
         }
-        unnamed->files[unnamed->n++] = st;
+        unnamed->files[unnamed->n++] = file;
 }
 
 static void find_unnamed_of(Unnamed *unnamed, const DiskCount *count, int proc, const char *process) {

@@ -3,15 +3,19 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/statfs.h>
 
 /* What a folder that hostile code fills takes on disk.
  *
- * What is counted are blocks, not sizes: holes cost nothing. A file with several names is counted once: each name
- * counts for its part, so nothing has to be remembered; all names of a sandbox's files are in its folder. Links are not
- * followed, mounts are not entered. Trees may be deeper than paths can name: memory is a few bytes for each level, and
- * few folders are open at a time. Somebody who moves folders about meanwhile can have some missed.
+ * What is counted are blocks, not sizes: holes cost nothing. Extended attributes are added where the blocks do not
+ * include them, as on btrfs and tmpfs. A file with several names is counted once: each name counts for its part, so
+ * nothing has to be remembered; all names of a sandbox's files are in its folder. Links are not followed. Mounts are
+ * not entered, subvolumes of btrfs are: they are on the same mount. Trees may be deeper than paths can name: memory is
+ * a few bytes for each level, and few folders are open at a time. Somebody who moves folders about meanwhile can have
+ * some missed.
  *
- * It takes as long as it takes, up to a deadline: it is run in a process of its own. */
+ * It takes as long as it takes, up to a deadline: it is run in a process of its own, whose working directory it
+ * changes. */
 
 typedef struct DiskUsage {
         uint64_t bytes;
@@ -33,6 +37,10 @@ void disk_count_folder(DiskCount *count, int folder) __attribute__((nonnull));
 /* Adds files that have no name any more, but are open in one of the processes in @proc, where the kernel's file system
  * of them is mounted. */
 void disk_count_unnamed(DiskCount *count, const char *proc) __attribute__((nonnull));
+
+/* Whether the file system that @info describes tells at once how full it is, of all that is counted here. btrfs tells
+ * when data reaches the disk, and has no number of inodes; tmpfs does not tell of extended attributes. */
+bool disk_tells_growth(const struct statfs *info) __attribute__((nonnull));
 
 /* The sum so far. */
 DiskUsage disk_count_sum(const DiskCount *count) __attribute__((nonnull));

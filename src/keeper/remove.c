@@ -3,7 +3,8 @@
 /* What lives here: removing a folder that hostile code filled. What does not: when, and in which process.
  *
  * It goes down into folders with a stack of open ones, so that no path is ever longer than a name. The stack is short:
- * a folder that lies deeper is moved up to the top first, where it is found later. */
+ * a folder that lies deeper is moved up to the top first, where it is found later. Subvolumes of btrfs are moved up
+ * wherever they are, because what is in them can be moved no further than to their own top. */
 
 #include "keeper/remove.h"
 
@@ -11,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/btrfs.h>
 #include <linux/fs.h>
 #include <linux/openat2.h>
 #include <stdbool.h>
@@ -28,6 +30,7 @@
 
 typedef struct Level {
         DIR *dir;
+        dev_t device;            /* a subvolume has its own */
         char name[NAME_MAX + 1]; /* in the level above */
 } Level;
 
@@ -52,6 +55,15 @@ static void clear_flags(int fd) {
         int fewer = flags & ~(FS_IMMUTABLE_FL | FS_APPEND_FL);
         if (fewer != flags)
                 (void) ioctl(fd, FS_IOC_SETFLAGS, &fewer);
+}
+
+/* The same for a subvolume. Its owner may; anybody may try: folders of other kinds say that they are none. */
+static void clear_subvolume_flags(int fd) {
+        uint64_t flags;
+        if (ioctl(fd, BTRFS_IOC_SUBVOL_GETFLAGS, &flags) < 0 || !(flags & BTRFS_SUBVOL_RDONLY))
+                return;
+        flags &= ~BTRFS_SUBVOL_RDONLY;
+        (void) ioctl(fd, BTRFS_IOC_SUBVOL_SETFLAGS, &flags);
 }
 
 /* Opens the folder @name in @parent, not through a link and not into another mount. */
@@ -104,15 +116,18 @@ static int unlink_entry(int folder, const char *name, int flags) {
         return unlinkat(folder, name, flags) < 0 ? -errno : 0;
 }
 
-/* Moves the folder @name in @folder to the top. */
-static int move_up(Remover *remover, int folder, const char *name) {
-        int top = dirfd(remover->levels[0].dir);
+/* Moves the folder @name in @folder to the level @to, further up. */
+static int move_up(Remover *remover, int folder, const char *name, int to) {
         bool is_allowed = false;
+        if (to == remover->depth)
+                return -EXDEV;
         for (;;) {
                 char moved[64];
                 (void) snprintf(moved, sizeof(moved), ".hutch-remove-%llu", (unsigned long long) remover->n_moved++);
-                if (renameat2(folder, name, top, moved, RENAME_NOREPLACE) == 0)
+                if (renameat2(folder, name, dirfd(remover->levels[to].dir), moved, RENAME_NOREPLACE) == 0) {
+                        remover->is_changed = true;
                         return 0;
+                }
                 if ((errno == EACCES || errno == EPERM) && !is_allowed) {
                         allow(folder, name);
                         is_allowed = true;
@@ -121,7 +136,15 @@ static int move_up(Remover *remover, int folder, const char *name) {
         }
 }
 
-static int push(Remover *remover, int fd, const char *name) {
+/* The highest level that folders of the current one can be moved to: that of the same subvolume. */
+static int find_top(const Remover *remover) {
+        int i = 0;
+        while (remover->levels[i].device != remover->levels[remover->depth].device)
+                i++;
+        return i;
+}
+
+static int push(Remover *remover, int fd, dev_t device, const char *name) {
         DIR *dir = fdopendir(fd);
         if (!dir) {
                 int r = -errno;
@@ -130,19 +153,28 @@ static int push(Remover *remover, int fd, const char *name) {
         }
         Level *level = &remover->levels[++remover->depth];
         level->dir = dir;
+        level->device = device;
         (void) snprintf(level->name, sizeof(level->name), "%s", name);
         return 0;
 }
 
 /* Goes down into the folder @name, or has it come up. */
 static int descend(Remover *remover, int folder, const char *name) {
-        if (remover->depth + 1 == DEPTH_MAX) {
-                int r = move_up(remover, folder, name);
-                remover->is_changed |= r == 0;
-                return r;
-        }
-        int fd = open_folder_to_read(folder, name);
-        return fd < 0 ? fd : push(remover, fd, name);
+        _cleanup_close_ int fd = open_folder_to_read(folder, name);
+        struct stat st;
+        if (fd < 0)
+                return fd;
+        if (fstat(fd, &st) < 0)
+                return -errno;
+        bool is_subvolume = st.st_dev != remover->levels[remover->depth].device;
+        if (is_subvolume)
+                clear_subvolume_flags(fd);
+        /* One that cannot be moved is entered where it is. */
+        if (is_subvolume && remover->depth > 0 && move_up(remover, folder, name, 0) == 0)
+                return 0;
+        if (remover->depth + 1 == DEPTH_MAX)
+                return move_up(remover, folder, name, find_top(remover));
+        return push(remover, TAKE_FD(fd), st.st_dev, name);
 }
 
 static int remove_entry(Remover *remover, const struct dirent *entry) {
@@ -205,13 +237,15 @@ int folder_remove(const char *path, HutchError *err) {
         if (fd < 0)
                 return error_set(err, -errno, "IO_ERROR", "cannot remove %s: %s", path, strerror(errno));
 
-        DIR *dir = fdopendir(fd);
+        struct stat st;
+        DIR *dir = fstat(fd, &st) < 0 ? NULL : fdopendir(fd);
         if (!dir) {
                 int r = -errno;
                 fd_close(fd);
                 return error_set(err, r, "IO_ERROR", "cannot remove %s: %s", path, strerror(-r));
         }
-        Remover remover = { .levels[0].dir = dir };
+        Remover remover = { .levels[0] = { .dir = dir, .device = st.st_dev } };
+        clear_subvolume_flags(fd);
         remove_contents(&remover);
         clear_flags(fd);
         int r = rmdir(path) < 0 && errno != ENOENT ? -errno : 0;

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Disk limits and removal where the state folder is on btrfs, tmpfs, ext4 or xfs."""
+
+import fcntl
+import os
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+from hutch.v1 import exec_pb2, sandbox_pb2
+from hutchd import LIMIT, MIB, Daemon, wait_until
+
+SUBVOL_CREATE, SNAP_CREATE_V2, SUBVOL_RDONLY = 0x5000940E, 0x50009417, 2
+FOUND = 2 * LIMIT
+
+# All of these end, so that a limit that does not hold fails a test and not the machine.
+ATTRIBUTES_OF_ONE = """
+import os, time
+open("one", "w").close()
+for n in range(4000):
+    os.setxattr("one", f"user.{n}", bytes(9000))
+time.sleep(1000)
+"""
+ATTRIBUTES_OF_MANY = """
+import os, time
+for n in range(10000):
+    open(f"{n}", "w").close()
+    os.setxattr(f"{n}", "user.x", os.urandom(3500))
+time.sleep(1000)
+"""
+BIG_FILE = """
+import sys, time
+with open(sys.argv[1], "wb", buffering=0) as file:
+    for _ in range(int(sys.argv[2])):
+        file.write(bytes(1 << 20))
+time.sleep(1000)
+"""
+
+
+def try_mount(kind: str, image: Path, place: Path) -> str:
+    """Mounts a new file system. What is in the way; "" for nothing."""
+    commands = [["mount", "-t", "tmpfs", "-o", "size=768M", "none", place]]
+    if kind != "tmpfs":
+        commands = [["truncate", "-s", "768M", image], [f"mkfs.{kind}", "-q", image]]
+        commands += [["mount", "-o", "loop", image, place]]
+    for command in commands:
+        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+        if ended.returncode != 0:
+            return f"{command[0]}: {ended.stderr.strip()}"
+    return ""
+
+
+@pytest.fixture(scope="module", name="mounted")
+def start_mounted(request):
+    """A daemon whose state folder is on a file system of that kind."""
+    daemon = Daemon()
+    daemon.state.mkdir(mode=0o700)
+    mounted = False
+    try:
+        problem = try_mount(request.param, daemon.folder / "image", daemon.state)
+        if problem:
+            pytest.skip(f"this host has no {request.param}: {problem}")
+        mounted = True
+        daemon.state.chmod(0o700)
+        daemon.begin()
+        yield daemon
+        daemon.remove(*daemon.ids())
+        daemon.stop_daemon()
+    finally:
+        if daemon.process:
+            daemon.kill()
+        daemon.kill_keepers()
+        if mounted:
+            subprocess.run(["umount", "-l", daemon.state], check=True)
+        daemon.wipe()
+
+
+on_btrfs = pytest.mark.parametrize("mounted", ["btrfs"], indirect=True)
+
+
+def make_subvolume(parent: Path, name: str) -> Path:
+    """A new subvolume, of its parent's owner."""
+    owner, folder = parent.stat(), os.open(parent, os.O_RDONLY)
+    fcntl.ioctl(folder, SUBVOL_CREATE, bytearray(struct.pack("=q4088s", 0, name.encode())))
+    os.close(folder)
+    os.chown(parent / name, owner.st_uid, owner.st_gid)
+    return parent / name
+
+
+def make_snapshot(source: Path, parent: Path, name: str) -> Path:
+    """A read-only snapshot of a subvolume."""
+    fds = [os.open(path, os.O_RDONLY) for path in (source, parent)]
+    wanted = struct.pack("=qQQ32x4040s", fds[0], 0, SUBVOL_RDONLY, name.encode())
+    fcntl.ioctl(fds[1], SNAP_CREATE_V2, bytearray(wanted))
+    for fd in fds:
+        os.close(fd)
+    return parent / name
+
+
+def run_to_limit(daemon, sandbox, script, *arguments):
+    """Runs a program that is to be ended by a limit."""
+    started = daemon.start(sandbox, "python3", "-c", script, *arguments)
+    ended = daemon.wait_exec(sandbox, started.id, limit=FOUND)
+    assert ended.result.end_reason == exec_pb2.EXEC_END_REASON_DISK_FULL, ended
+    return ended
+
+
+@pytest.mark.rules("PROF-008")
+@pytest.mark.parametrize("mounted", ["btrfs", "tmpfs", "ext4", "xfs"], indirect=True)
+def test_extended_attributes_count(mounted):
+    sandbox = mounted.ready(limits={"disk_bytes": 16 * MIB, "disk_inodes": 100000})
+    ended = run_to_limit(mounted, sandbox, ATTRIBUTES_OF_MANY)
+    assert "bytes on disk" in ended.result.message
+    mounted.remove(sandbox)
+
+
+@pytest.mark.rules("PROF-008")
+@on_btrfs
+def test_many_extended_attributes_of_one_file_count(mounted):
+    sandbox = mounted.ready(limits={"disk_bytes": 16 * MIB})
+    run_to_limit(mounted, sandbox, ATTRIBUTES_OF_ONE)
+    mounted.remove(sandbox)
+
+
+@pytest.mark.rules("PROF-008")
+@on_btrfs
+def test_what_is_in_a_subvolume_counts(mounted):
+    sandbox = mounted.ready(limits={"disk_bytes": 32 * MIB})
+    make_subvolume(mounted.sandbox_folder(sandbox) / "fs/workspace", "sub")
+    run_to_limit(mounted, sandbox, BIG_FILE, "sub/big", "64")
+    mounted.remove(sandbox)
+
+
+@on_btrfs
+def test_subvolumes_and_snapshots_of_a_sandbox_go_with_it(mounted):
+    sandbox = mounted.ready()
+    workspace = mounted.sandbox_folder(sandbox) / "fs/workspace"
+    below = workspace / "/".join("d" * 20)
+    below.mkdir(parents=True)
+    subvolume = make_subvolume(below, "sub")
+    (subvolume / "file").write_bytes(bytes(MIB))
+    (subvolume / "/".join("d" * 80)).mkdir(parents=True)
+    inner = make_subvolume(subvolume / "d/d", "inner")
+    (inner / "/".join("d" * 50)).mkdir(parents=True)
+    make_snapshot(inner, subvolume, "inner-snapshot")
+    for parent, name in ((workspace, "one"), (below, "two"), (inner / "d", "three")):
+        make_snapshot(subvolume, parent, name)
+    os.chmod(inner, 0o000)
+    mounted.delete(sandbox)
+    wait_until(lambda: sandbox not in mounted.ids(), what="it stays")
+    assert not mounted.leftovers(sandbox)
+
+
+def usage(daemon, sandbox):
+    request = sandbox_pb2.GetSandboxRequest(sandbox_id=sandbox, include_usage=True)
+    return daemon.sandboxes.GetSandbox(request, timeout=LIMIT).sandbox.usage
+
+
+@on_btrfs
+def test_usage_has_subvolumes_and_attributes(mounted):
+    sandbox = mounted.ready(limits={"disk_bytes": 256 * MIB})
+    workspace = mounted.sandbox_folder(sandbox) / "fs/workspace"
+    subvolume = make_subvolume(workspace, "sub")
+    (subvolume / "file").write_bytes(bytes(8 * MIB))
+    for number in range(1000):
+        os.setxattr(subvolume / "file", f"user.{number}", bytes(8192))
+    os.sync()
+    wait_until(lambda: 15 * MIB < usage(mounted, sandbox).disk_bytes < 18 * MIB)
+    mounted.remove(sandbox)
