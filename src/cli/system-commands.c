@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/memory.h"
@@ -56,6 +57,13 @@ static void add_unenforced(Printer *printer, const ProtobufCMessage *runtime) {
         }
 }
 
+/* How disk limits are kept, in words. */
+static const char *disk_limits_of(const char *features) {
+        if (strstr(features, "disk-quota"))
+                return "by quotas: writing beyond them fails";
+        return strstr(features, "disk-accounting") ? "by measuring: whoever writes beyond them is killed" : "";
+}
+
 static void add_runtimes(Printer *printer, const ProtobufCMessage *info) {
         for (size_t i = 0; i < message_count(info, "runtimes"); i++) {
                 const ProtobufCMessage *runtime = message_at(info, "runtimes", i);
@@ -68,6 +76,7 @@ static void add_runtimes(Printer *printer, const ProtobufCMessage *info) {
                 printer_add_cellf(printer, available ? TONE_GOOD : TONE_BAD, "%s (%s)%s%s", name,
                                   available ? "available" : "not available", *message ? ": " : "", message);
                 printer_add_detail(printer, "  it can", features);
+                printer_add_detail(printer, "  disk limits", disk_limits_of(features));
                 printer_add_detail(printer, "  it does not enforce", not_enforced);
                 add_unenforced(printer, runtime);
         }

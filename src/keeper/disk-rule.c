@@ -17,6 +17,13 @@
 #define PERIOD (60 * NSEC_PER_SEC)
 #define PERIOD_TIMES 100 /* of what measuring takes */
 #define ASKED_TIMES 10   /* the same when somebody asks */
+#define LATE_TIMES 4     /* the same where the file system tells late */
+
+#define BYTES_PER_SEC ((uint64_t) 8 << 30) /* nobody is taken to be slower */
+#define INODES_PER_SEC 400000
+#define WAIT_MIN (5 * NSEC_PER_MSEC)
+#define WAIT_MAX NSEC_PER_SEC
+#define WAIT_MAX_OVER (100 * NSEC_PER_MSEC)
 
 static uint64_t least_of(uint64_t a, uint64_t b) {
         return a < b ? a : b;
@@ -48,6 +55,13 @@ static bool has_grown(uint64_t limit, uint64_t step, uint64_t measured, uint64_t
         return limit > 0 && grown >= most_of(minus(limit, measured), step);
 }
 
+/* How long it takes to grow by @room, at @fast in a second or at twice what has grown in @time. */
+static uint64_t time_to_grow(uint64_t room, uint64_t fast, uint64_t grown, uint64_t time) {
+        double seen = time > 0 ? 2.0 * (double) grown / (double) time : 0, least = (double) fast / NSEC_PER_SEC;
+        double wait = (double) room / (seen > least ? seen : least);
+        return wait < WAIT_MAX ? (uint64_t) wait : WAIT_MAX;
+}
+
 static bool is_above(uint64_t limit, uint64_t value) {
         return limit > 0 && value > limit;
 }
@@ -68,18 +82,69 @@ static DiskUsage steps(const DiskRule *rule) {
 }
 
 void disk_rule_init(DiskRule *rule, DiskUsage limit, DiskUsage host, uint64_t now) {
-        *rule = (DiskRule){ .limit = limit, .host = host, .least = host, .measured_at = now };
+        *rule = (DiskRule){
+                .limit = limit,
+                .host = host,
+                .least = host,
+                .measured_at = now,
+                .looked = host,
+                .looked_at = now,
+        };
+}
+
+/* How long it takes at least to use up the room that is left since @least. */
+static uint64_t time_left(const DiskRule *rule, DiskUsage least, DiskUsage host, uint64_t now) {
+        DiskUsage step = steps(rule);
+        DiskUsage room = {
+                .bytes = minus(most_of(minus(rule->limit.bytes, rule->measured.bytes), step.bytes),
+                               minus(host.bytes, least.bytes)),
+                .inodes = minus(most_of(minus(rule->limit.inodes, rule->measured.inodes), step.inodes),
+                                minus(host.inodes, least.inodes)),
+        };
+        uint64_t time = now - rule->looked_at, left = rule->is_over ? WAIT_MAX_OVER : WAIT_MAX;
+        if (rule->limit.bytes > 0)
+                left = least_of(left,
+                                time_to_grow(room.bytes, BYTES_PER_SEC, minus(host.bytes, rule->looked.bytes), time));
+        if (rule->limit.inodes > 0)
+                left = least_of(
+                        left, time_to_grow(room.inodes, INODES_PER_SEC, minus(host.inodes, rule->looked.inodes), time));
+        return most_of(left, WAIT_MIN);
+}
+
+/* Where it is late, what the file system tells is of no use here. */
+static uint64_t late_period(const DiskRule *rule) {
+        return most_of(time_left(rule, rule->looked, rule->looked, rule->looked_at), LATE_TIMES * rule->took);
+}
+
+uint64_t disk_rule_wait(DiskRule *rule, DiskUsage host, uint64_t now) {
+        uint64_t rest = minus(rule->measured_at + rule->took, now);
+        uint64_t wait = rule->is_late ? minus(rule->measured_at + late_period(rule), now)
+                                      : time_left(rule, rule->least, host, now);
+        rule->looked = host;
+        rule->looked_at = now;
+        return most_of(most_of(wait, rest), WAIT_MIN);
+}
+
+bool disk_rule_may_be_over(const DiskRule *rule, DiskUsage host) {
+        DiskUsage step = steps(rule), grown = {
+                .bytes = minus(host.bytes, rule->least.bytes),
+                .inodes = minus(host.inodes, rule->least.inodes),
+        };
+
+        return has_grown(rule->limit.bytes, step.bytes, rule->measured.bytes, grown.bytes) ||
+               has_grown(rule->limit.inodes, step.inodes, rule->measured.inodes, grown.inodes);
 }
 
 bool disk_rule_is_due(DiskRule *rule, DiskUsage host, uint64_t now) {
-        DiskUsage step = steps(rule);
-
-        if (!rule->is_known || rule->is_settling)
+        if (!rule->is_known)
                 return true;
         rule->least.bytes = least_of(rule->least.bytes, host.bytes);
         rule->least.inodes = least_of(rule->least.inodes, host.inodes);
-        if (has_grown(rule->limit.bytes, step.bytes, rule->measured.bytes, host.bytes - rule->least.bytes) ||
-            has_grown(rule->limit.inodes, step.inodes, rule->measured.inodes, host.inodes - rule->least.inodes))
+        if (now - rule->measured_at < rule->took)
+                return false;
+        if (rule->is_settling || (rule->is_late && (rule->is_over || now - rule->measured_at >= late_period(rule))))
+                return true;
+        if (disk_rule_may_be_over(rule, host))
                 return true;
         if (rule->is_over && disk_rule_is_worth_it(rule, host, now))
                 return true;

@@ -21,12 +21,13 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/project-quota.h"
+#include "keeper/cgroup.h"
 #include "keeper/disk-rule.h"
 #include "keeper/kept-sandbox.h"
 #include "keeper/loop.h"
 
-#define LOOK_INTERVAL NSEC_PER_SEC
-#define LOOK_INTERVAL_OVER (100 * NSEC_PER_MSEC) /* while it is over its limit */
+#define LOOK_INTERVAL NSEC_PER_SEC     /* with a quota, and after measuring failed */
+#define FREEZE_MAX (10 * NSEC_PER_SEC) /* of what runs, while it is measured */
 #define MEASURE_TIMEOUT (30 * NSEC_PER_SEC)
 #define BLOCK 4096 /* with less than that left, everything is used up */
 #define NICE 10
@@ -52,7 +53,10 @@ struct DiskWatch {
         DiskRule rule;
         const char *full; /* the limit that was told to be used up; with a quota */
 
-        pid_t measurer; /* 0: none */
+        int cgroup;      /* of the process that measures, in the sandbox's; -1: none */
+        bool has_failed; /* when it was last measured */
+        bool is_frozen;  /* what runs, while it is measured */
+        pid_t measurer;  /* 0: none */
         int reports;
         Watch *reports_watch;
         DiskUsage host; /* as it began */
@@ -124,6 +128,15 @@ static int enter(const KeptSandbox *sandbox) {
                        : 0;
 }
 
+/* Has the time that this takes be the sandbox's own. It moves itself, since nobody can be born where there are as many
+ * processes as allowed. */
+static int charge(const DiskWatch *watch) {
+        const LimitGroup *cpu = &watch->sandbox->limits[CONTROLLER_CPU];
+        int r = watch->cgroup < 0 ? -ENOENT : cgroup_write(watch->cgroup, "cgroup.procs", "0");
+
+        return r >= 0 && cpu->folder >= 0 && !cpu->is_v2 ? cgroup_write(cpu->folder, "cgroup.procs", "0") : r;
+}
+
 static _Noreturn void measure(const DiskWatch *watch, int reports) {
         DiskCount count = {
                 .is_whole = true,
@@ -132,7 +145,9 @@ static _Noreturn void measure(const DiskWatch *watch, int reports) {
                 .reached = on_reached,
         };
 
-        (void) setpriority(PRIO_PROCESS, 0, NICE);
+        /* A sandbox without memory to spare has it killed. Then it is measured from outside. */
+        if (watch->has_failed || charge(watch) < 0)
+                (void) setpriority(PRIO_PROCESS, 0, NICE);
         /* Having other capabilities than before resets these two. */
         if (enter(watch->sandbox) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ||
             prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || arrange_fds(watch->folder, reports) < 0)
@@ -156,7 +171,26 @@ static DiskUsage host_usage(const DiskWatch *watch) {
         };
 }
 
+static void set_frozen(DiskWatch *watch, bool frozen) {
+        if (watch->is_frozen == frozen)
+                return;
+        watch->is_frozen = frozen;
+        sandbox_set_execs_frozen(watch->sandbox, frozen);
+}
+
+/* Looks again when that may be worth it. While it is measured, the end of that is waited for. */
+static void set_alarm(DiskWatch *watch) {
+        uint64_t wait = LOOK_INTERVAL;
+
+        if (watch->measurer > 0)
+                wait = watch->is_frozen ? FREEZE_MAX : UINT64_MAX;
+        else if (watch->project == 0 && !watch->has_failed)
+                wait = disk_rule_wait(&watch->rule, host_usage(watch), clock_monotonic_ns());
+        alarm_set(watch->alarm, wait);
+}
+
 static void end_measuring(DiskWatch *watch) {
+        set_frozen(watch, false);
         watch->reports_watch = watch_free(watch->reports_watch);
         watch->reports = fd_close(watch->reports);
         watch->measurer = 0;
@@ -214,17 +248,27 @@ static void on_report(void *user) {
 
         while (waitpid(watch->measurer, NULL, __WALL) < 0 && errno == EINTR)
                 ;
-        if (!watch->is_measured) {
+        watch->has_failed = !watch->is_measured;
+        if (watch->has_failed) {
                 log_warning("the sandbox's files were not measured",
                             LOG_STR("sandbox", watch->sandbox->config->sandbox_id));
                 disk_rule_forget_hit(&watch->rule);
         }
         end_measuring(watch);
+        if (watch->is_active)
+                set_alarm(watch);
 }
 
 static int begin_measuring(DiskWatch *watch, DiskUsage host) {
-        int pair[2];
+        int pair[2], r;
 
+        if (watch->cgroup < 0 && watch->sandbox->cgroup >= 0) {
+                r = cgroup_add(watch->sandbox->cgroup, MEASURE_NAME, &watch->cgroup);
+                if (r < 0)
+                        log_warning("measuring the sandbox is not counted as its own time",
+                                    LOG_STR("sandbox", watch->sandbox->config->sandbox_id),
+                                    LOG_STR("error", strerror(-r)));
+        }
         if (pipe2(pair, O_CLOEXEC | O_NONBLOCK) < 0)
                 return -errno;
 
@@ -251,9 +295,15 @@ static void measure_if(DiskWatch *watch, bool (*is_wanted)(DiskRule *rule, DiskU
         if (watch->measurer > 0 || !is_wanted(&watch->rule, host, clock_monotonic_ns()))
                 return;
         r = begin_measuring(watch, host);
-        if (r < 0)
+        if (r < 0) {
+                watch->has_failed = true;
                 log_warning("the sandbox's files cannot be measured",
                             LOG_STR("sandbox", watch->sandbox->config->sandbox_id), LOG_STR("error", strerror(-r)));
+        } else if (watch->is_active) {
+                /* Nothing is written meanwhile, and who writes cannot take the time that measuring needs. */
+                set_frozen(watch, disk_rule_may_be_over(&watch->rule, host));
+                set_alarm(watch);
+        }
 }
 
 static bool is_worth_it(DiskRule *rule, DiskUsage host, uint64_t now) {
@@ -278,8 +328,10 @@ static void look(DiskWatch *watch) {
 static void on_alarm(void *user) {
         DiskWatch *watch = user;
 
+        set_frozen(watch, false);
         look(watch);
-        alarm_set(watch->alarm, watch->rule.is_over ? LOOK_INTERVAL_OVER : LOOK_INTERVAL);
+        if (watch->is_active)
+                set_alarm(watch);
 }
 
 void disk_watch_set_active(DiskWatch *watch, bool active) {
@@ -287,10 +339,11 @@ void disk_watch_set_active(DiskWatch *watch, bool active) {
                 return;
 
         watch->is_active = active;
-        if (!active)
+        /* Room that was made is known only when it is measured, where the file system does not tell. */
+        if (!active && !(watch->rule.is_over && watch->rule.is_late))
                 alarm_set(watch->alarm, UINT64_MAX);
-        else if (watch->rule.is_known && !watch->rule.is_settling)
-                alarm_set(watch->alarm, watch->rule.is_over ? LOOK_INTERVAL_OVER : LOOK_INTERVAL);
+        else if (!active || (watch->rule.is_known && !watch->rule.is_settling))
+                set_alarm(watch);
         else
                 on_alarm(watch);
 }
@@ -341,6 +394,7 @@ int disk_watch_new(uv_loop_t *loop, const KeptSandbox *sandbox, bool is_new, con
         const KeeperConfig *config = sandbox->config;
         _cleanup_close_ int state = open(config->state_folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
         int folder = state < 0 ? -1 : openat(state, "fs", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        struct statfs info;
         DiskWatch *watch;
 
         if (folder < 0)
@@ -352,12 +406,14 @@ int disk_watch_new(uv_loop_t *loop, const KeptSandbox *sandbox, bool is_new, con
                 .sandbox = sandbox,
                 .events = events,
                 .folder = folder,
+                .cgroup = -1,
                 .reports = -1,
                 .alarm = alarm_new(loop, on_alarm, watch),
         };
         disk_rule_init(&watch->rule, (DiskUsage){ .bytes = config->disk_bytes, .inodes = config->disk_inodes },
                        host_usage(watch), clock_monotonic_ns());
         watch->rule.is_known = is_new;
+        watch->rule.is_late = fstatfs(folder, &info) < 0 || !disk_tells_growth(&info);
         use_quota(watch, config);
         *ret_watch = watch;
         return 0;
@@ -372,6 +428,7 @@ DiskWatch *disk_watch_free(DiskWatch *watch) {
                 (void) kill(watch->measurer, SIGKILL);
         end_measuring(watch);
         alarm_free(watch->alarm);
+        fd_close(watch->cgroup);
         fd_close(watch->folder);
         free(watch);
         return NULL;

@@ -13,8 +13,10 @@
  * is left to do is to look how much it has, once a second while processes run, and to tell when that is all it may.
  *
  * Otherwise the sandbox is measured when that may be worth it (disk-rule.h), by a process of its own that is privileged
- * in the sandbox only, and that nobody in it can signal. Whatever runs in a sandbox that has grown beyond its limit is
- * to be killed. What is started while it is over can remove files, but not write to them.
+ * in the sandbox only, and that nobody in it can signal. Where there are cgroups, the time that this takes is the
+ * sandbox's, within its limit; and what runs in the sandbox is frozen, for up to 10 seconds, while it is measured
+ * because it may have hit a limit. Whatever runs in a sandbox that has grown beyond its limit is to be killed. What is
+ * started while it is over can remove files, but not write to them.
  *
  * Nothing is done while no process runs, but for what is asked for. */
 

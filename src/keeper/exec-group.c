@@ -3,6 +3,7 @@
 /* What lives here: the processes of one exec as a group: a cgroup, or what process-tree.h finds. What does not:
  * starting them (spawn.c), when to end them. */
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -21,7 +22,11 @@
 #include "keeper/process-tree.h"
 #include "keeper/starter.h"
 
-#define BATCH_MAX 64 /* processes that are signalled at once */
+#define BATCH_MAX 64   /* processes that are signalled at once */
+#define PREFIX "exec-" /* keeps ids apart from `init` and from the names that the kernel has for itself */
+
+typedef DIR *DirPointer;
+DEFINE_CLEANUP(DirPointer, closedir);
 
 static int fail(HutchError *err, int r) {
         return error_set(err, r,
@@ -34,8 +39,7 @@ int exec_group_new(KeptSandbox *sandbox, const char *exec_id, ExecGroup **ret_gr
         group->sandbox = sandbox;
         group->cgroup = group->events = -1;
         limit_group_init(&group->memory);
-        /* The prefix keeps ids apart from `init` and from the names that the kernel has for itself. */
-        if (asprintf(&group->name, "exec-%s", exec_id) < 0)
+        if (asprintf(&group->name, PREFIX "%s", exec_id) < 0)
                 abort();
         if (sandbox->cgroup >= 0) {
                 int r = cgroup_add(sandbox->cgroup, group->name, &group->cgroup);
@@ -105,6 +109,25 @@ int sandbox_take_group(KeptSandbox *sandbox, const char *exec_id, const char *us
                 return exec_group_new(sandbox, exec_id, ret_group, err);
         *ret_group = TAKE_PTR(sandbox->prepared);
         return 0;
+}
+
+void sandbox_set_execs_frozen(const KeptSandbox *sandbox, bool frozen) {
+        int fd = sandbox->cgroup < 0 ? -1 : openat(sandbox->cgroup, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        _cleanup_(closedirp) DIR *groups = fd < 0 ? NULL : fdopendir(fd);
+        if (!groups) {
+                fd_close(fd);
+                return;
+        }
+        for (const struct dirent *entry; (entry = readdir(groups));) {
+                _cleanup_close_ int group = -1;
+                /* The keeper waits for one that is prepared. */
+                if (!str_has_prefix(entry->d_name, PREFIX) ||
+                    (frozen && sandbox->prepared && str_equal(entry->d_name, sandbox->prepared->name)))
+                        continue;
+                group = openat(dirfd(groups), entry->d_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+                if (group >= 0)
+                        (void) cgroup_write(group, "cgroup.freeze", frozen ? "1" : "0");
+        }
 }
 
 ExecGroup *exec_group_free(ExecGroup *group) {

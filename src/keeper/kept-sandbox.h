@@ -65,7 +65,8 @@ struct ExecGroup {
         Starter *starter;      /* that waits in it for its program; or NULL */
 };
 
-#define BOX_NAME "box" /* of the cgroup of what is inside */
+#define BOX_NAME "box"      /* of the cgroup of what is inside */
+#define MEASURE_NAME "disk" /* of the one in it of who measures the sandbox's files (disk-watch.h) */
 
 /* Clones the calling process into @cgroup, unless that is -1; no memory is shared. Returns a negative errno, the
  * child's pid, or 0 in the child, where all signals are blocked. @ret_pidfd may be NULL. */

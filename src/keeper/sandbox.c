@@ -442,7 +442,9 @@ void sandbox_get_usage(const KeptSandbox *sandbox, SandboxUsage *ret_usage) {
                 if (cgroup_read(cgroup, "cpu.stat", "usage_usec", &value) >= 0)
                         usage.cpu_time = value * NSEC_PER_USEC;
                 uint32_t threads = cgroup_count_threads(cgroup);
-                uint32_t own = sandbox->prepared ? 2 : 1; /* PID 1, and one that waits */
+                _cleanup_close_ int measure = openat(cgroup, MEASURE_NAME, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+                /* PID 1, one that waits, and who measures. */
+                uint32_t own = (sandbox->prepared ? 2 : 1) + (measure < 0 ? 0 : cgroup_count_threads(measure));
                 usage.processes = threads > own ? threads - own : 0;
         }
         usage.memory_bytes = limit_group_memory(&sandbox->limits[CONTROLLER_MEMORY]);

@@ -65,6 +65,10 @@ DEFINE_CLEANUP(KeptSandbox *, sandbox_destroy);
  * cgroups. What is spawned into a frozen sandbox starts frozen and says nothing until it is thawed. */
 int sandbox_set_frozen(KeptSandbox *sandbox, bool frozen, HutchError *err) __attribute__((nonnull(1)));
 
+/* The same for the processes of execs that were started before, without waiting. Independent of the other: what either
+ * froze does not run. Nothing without cgroups. */
+void sandbox_set_execs_frozen(const KeptSandbox *sandbox, bool frozen) __attribute__((nonnull));
+
 /* What it uses. 0: not known. */
 typedef struct SandboxUsage {
         uint64_t cpu_time; /* nanoseconds */

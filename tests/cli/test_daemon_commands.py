@@ -120,6 +120,7 @@ def test_info(hutch, daemon):
     told = hutch.ok("info")
     for word in ("Version", "Address", "Profiles", "Runtimes", "native (available)", "default, strict"):
         assert word in told
+    assert re.search(r"disk limits:? +by (quotas|measuring): ", told)
     info = hutch.json("info")
     assert (info["version"], info["instance_id"]) == (daemon.info().version, daemon.instance)
     assert hutch.yaml("info")["host"]["kernel"] == info["host"]["kernel"] == os.uname().release

@@ -36,6 +36,22 @@ with open(sys.argv[1], "wb", buffering=0) as file:
         file.write(bytes(1 << 20))
 time.sleep(1000)
 """
+FAST_FILE = """
+import os, sys, time
+for n in range(int(sys.argv[1])):
+    os.makedirs(f"many/{n % 100}", exist_ok=True)
+    os.close(os.open(f"many/{n % 100}/{n}", os.O_CREAT | os.O_WRONLY))
+with open("fast", "wb", buffering=0) as file:
+    for _ in range(128):
+        file.write(bytes(4 << 20))
+time.sleep(1000)
+"""
+MANY_FILES = """
+import os, time
+for n in range(20000):
+    os.close(os.open(f"{n}", os.O_CREAT | os.O_WRONLY))
+time.sleep(1000)
+"""
 
 
 def try_mount(kind: str, image: Path, place: Path) -> str:
@@ -129,6 +145,38 @@ def test_what_is_in_a_subvolume_counts(mounted):
     sandbox = mounted.ready(limits={"disk_bytes": 32 * MIB})
     make_subvolume(mounted.sandbox_folder(sandbox) / "fs/workspace", "sub")
     run_to_limit(mounted, sandbox, BIG_FILE, "sub/big", "64")
+    mounted.remove(sandbox)
+
+
+@pytest.mark.rules("PROF-007", "PROF-008")
+@on_btrfs
+def test_limits_hold_where_the_file_system_tells_late_what_it_holds(mounted):
+    sandbox = mounted.ready(limits={"disk_bytes": 64 * MIB, "disk_inodes": 2000})
+    run_to_limit(mounted, sandbox, BIG_FILE, "big", "512")
+    assert (mounted.sandbox_folder(sandbox) / "fs/workspace/big").stat().st_size < 200 * MIB
+    mounted.shell(sandbox, "rm big")
+    wait_until(lambda: mounted.run(sandbox, "sh", "-c", "echo data > file").exec.result.exit_code == 0)
+    ended = run_to_limit(mounted, sandbox, MANY_FILES)
+    assert "2000 files and folders" in ended.result.message
+    mounted.remove(sandbox)
+
+
+def blocks_below(folder: Path) -> int:
+    """What is in a folder, in bytes."""
+    files = (os.path.join(path, name) for path, _, names in os.walk(folder) for name in names)
+    return sum(os.lstat(file).st_blocks * 512 for file in files)
+
+
+@pytest.mark.rules("PROF-008")
+@pytest.mark.parametrize("n_files", [0, 20000])
+@pytest.mark.parametrize("mounted", ["ext4"], indirect=True)
+def test_who_writes_fast_has_little_more_than_the_limit(mounted, n_files):
+    """Where counting takes long, nothing is written meanwhile."""
+    if not mounted.cgroup() and n_files > 0:
+        pytest.skip("there are no cgroups")
+    sandbox = mounted.ready(limits={"disk_bytes": 256 * MIB, "disk_inodes": 40000})
+    run_to_limit(mounted, sandbox, FAST_FILE, str(n_files))
+    assert blocks_below(mounted.sandbox_folder(sandbox) / "fs") <= 256 * MIB * 1.1
     mounted.remove(sandbox)
 
 

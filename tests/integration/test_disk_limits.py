@@ -68,6 +68,13 @@ for n in range(100):
     time.sleep(0.02)
 time.sleep(1000)
 """
+CHURN = """
+import time
+while True:
+    with open("churn", "wb") as file:
+        file.write(bytes(2 << 20))
+    time.sleep(0.01)
+"""
 HARMLESS = """
 import os, time
 with open("sparse", "wb") as file:
@@ -177,6 +184,55 @@ def test_a_big_file_ends_its_sandbox_s_execs_and_nobody_else_s(daemon, sandbox, 
     # Once it has shrunk it can be used as before.
     daemon.shell(small, f"rm {path}")
     daemon.shell(small, "echo data > /workspace/file && cat /workspace/file")
+
+
+def find_measurer(daemon, sandbox) -> dict[str, str]:
+    """The cgroups of the process that measures, by controller; none while there is no such process."""
+    try:
+        pid = (daemon.cgroup(sandbox) / "box/disk/cgroup.procs").read_text(encoding="ascii").split()[0]
+        lines = Path(f"/proc/{pid}/cgroup").read_text(encoding="ascii").splitlines()
+    except (OSError, IndexError):
+        return {}
+    return {name: path for _, names, path in (line.split(":", 2) for line in lines) for name in names.split(",")}
+
+
+def test_measuring_is_time_of_the_sandbox(daemon, small):
+    if not daemon.cgroup(small):
+        pytest.skip("there are no cgroups")
+    daemon.shell(small, "mkdir many && cd many && seq 1500 | xargs touch")
+    exec_id = daemon.start(small, "python3", "-c", CHURN).id
+    found = []
+
+    def measured():
+        usage(daemon, small)
+        found.append(next(filter(None, (find_measurer(daemon, small) for _ in range(2000))), {}))
+        return found[-1]
+
+    wait_until(measured)
+    assert found[-1][""].endswith("box/disk"), found[-1]
+    group = daemon.limit_groups(small).get("cpu")
+    if group:
+        assert str(group).endswith(found[-1]["cpu"]), found[-1]
+    daemon.cancel(small, exec_id, grace=0)
+    wait_until(lambda: usage(daemon, small).processes == 0)
+
+
+def test_nothing_runs_while_a_sandbox_near_its_limit_is_measured(daemon, small):
+    if not daemon.cgroup(small):
+        pytest.skip("there are no cgroups")
+    daemon.shell(small, "mkdir many && cd many && seq 1500 | xargs touch && head -c 28000000 /dev/zero > ../full")
+    exec_id = daemon.start(small, "python3", "-c", CHURN).id
+
+    def states():
+        files = (daemon.cgroup(small) / "box").glob("exec-*/cgroup.events")
+        return {line for file in files for line in file.read_text(encoding="ascii").splitlines()}
+
+    wait_until(lambda: any("frozen 1" in states() for _ in range(2000)), limit=FOUND)
+    churn = daemon.sandbox_folder(small) / "fs/workspace/churn"
+    before = churn.stat().st_mtime_ns
+    wait_until(lambda: churn.stat().st_mtime_ns > before)
+    assert not daemon.get_exec(small, exec_id).HasField("end_time")
+    daemon.cancel(small, exec_id, grace=0)
 
 
 def test_root_inside_is_limited_as_well(daemon, small):

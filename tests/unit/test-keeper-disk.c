@@ -45,6 +45,7 @@ static DiskUsage count_folder(void) {
 
         disk_count_folder(&count, fd);
         assert_true(count.is_whole);
+        assert_int_equal(chdir(folder), 0);
         return disk_count_sum(&count);
 }
 
@@ -157,6 +158,7 @@ static void files_without_a_name_are_found_where_they_are_open(void **state) {
         assert_int_equal(symlink("/proc/self", "proc/20"), 0);
         assert_int_equal(symlink("/proc/self", "proc/self"), 0);
         disk_count_unnamed(&count, "proc");
+        assert_int_equal(chdir(folder), 0);
         assert_int_equal(disk_count_sum(&count).inodes, 1);
         assert_in_range(disk_count_sum(&count).bytes, MIB, MIB + 64 * KIB);
         fd_close(deleted);
@@ -230,6 +232,92 @@ static void it_is_measured_for_who_asks_when_that_is_cheap(void **state) {
         assert_false(disk_rule_is_worth_it(&rule, usage(1001 * MIB, 1000), 11 * NSEC_PER_SEC));
         assert_true(disk_rule_is_worth_it(&rule, usage(1001 * MIB, 1000), 12 * NSEC_PER_SEC));
         assert_false(disk_rule_is_worth_it(&rule, usage(1000 * MIB, 1000), 12 * NSEC_PER_SEC));
+}
+
+static void it_is_measured_for_half_of_the_time_at_most(void **state) {
+        DiskRule rule = new_rule(64 * MIB, 1000);
+
+        (void) state;
+        assert_false(
+                disk_rule_take(&rule, usage(60 * MIB, 10), usage(1000 * MIB, 1000), NSEC_PER_SEC, 11 * NSEC_PER_SEC));
+        assert_false(disk_rule_is_due(&rule, usage(1100 * MIB, 1000), 11 * NSEC_PER_SEC));
+        assert_false(disk_rule_is_due(&rule, usage(1100 * MIB, 1000), 21 * NSEC_PER_SEC - 1));
+        assert_int_equal(disk_rule_wait(&rule, usage(1100 * MIB, 1000), 14 * NSEC_PER_SEC), 7 * NSEC_PER_SEC);
+        assert_true(disk_rule_is_due(&rule, usage(1100 * MIB, 1000), 21 * NSEC_PER_SEC));
+
+        /* Also after a hit, and where the file system tells late. */
+        assert_true(disk_rule_take(&rule, usage(80 * MIB, 10), usage(1100 * MIB, 1000), 21 * NSEC_PER_SEC,
+                                   22 * NSEC_PER_SEC));
+        assert_false(disk_rule_is_due(&rule, usage(1100 * MIB, 1000), 23 * NSEC_PER_SEC - 1));
+        assert_true(disk_rule_is_due(&rule, usage(1100 * MIB, 1000), 23 * NSEC_PER_SEC));
+        rule.is_late = true;
+        rule.is_settling = false;
+        assert_false(disk_rule_is_due(&rule, usage(1100 * MIB, 1000), 23 * NSEC_PER_SEC - 1));
+        assert_true(disk_rule_is_due(&rule, usage(1100 * MIB, 1000), 23 * NSEC_PER_SEC));
+}
+
+/* What somebody has written when a limit is hit, who writes @rate bytes in a second from the beginning, but first waits
+ * for @pause; @took is what measuring takes, and the writer goes on meanwhile unless @freezes. */
+static uint64_t simulate(DiskRule *rule, uint64_t rate, uint64_t pause, uint64_t took, bool freezes) {
+        uint64_t now = 0, written = 0, moment = 0;
+
+        for (int i = 0; i < 1000000; i++) {
+                DiskUsage host = usage(1000 * MIB + (rule->is_late ? 0 : written), 1000);
+
+                if (!disk_rule_is_due(rule, host, now))
+                        now += disk_rule_wait(rule, host, now);
+                else if (disk_rule_take(rule, usage(written, 10), host, now, now + took))
+                        return written;
+                else {
+                        now += took;
+                        moment += freezes ? took : 0;
+                }
+                written = now > moment + pause ? (uint64_t) ((double) rate * (double) (now - moment - pause) / 1e9) : 0;
+        }
+        fail_msg("no limit was hit");
+        return 0;
+}
+
+static void who_writes_fast_is_looked_at_often(void **state) {
+        const uint64_t rates[] = { MIB, 50 * MIB, 800 * MIB, 3000 * MIB, 8000 * MIB };
+        const uint64_t limits[] = { 32 * MIB, 256 * MIB, 4096 * MIB, 100 * 1024 * MIB };
+        const uint64_t pauses[] = { 0, 3 * NSEC_PER_SEC + NSEC_PER_SEC / 7 };
+
+        (void) state;
+        for (size_t i = 0; i < sizeof(rates) / sizeof(rates[0]); i++)
+                for (size_t j = 0; j < sizeof(limits) / sizeof(limits[0]); j++)
+                        for (size_t k = 0; k < 2; k++) {
+                                DiskRule rule = new_rule(limits[j], 0);
+                                uint64_t step = limits[j] / 64 < 16 * MIB ? limits[j] / 64 : 16 * MIB;
+
+                                rule.is_known = true;
+                                /* No more than twice what is written in the 5 ms between two looks. */
+                                assert_in_range(simulate(&rule, rates[i], pauses[k], 0, true), limits[j],
+                                                limits[j] + step + rates[i] / 100);
+                        }
+}
+
+static void where_the_file_system_tells_late_it_is_measured_instead(void **state) {
+        DiskRule rule = new_rule(4096 * MIB, 0);
+
+        (void) state;
+        rule.is_known = rule.is_late = true;
+        /* What is written in 4 times 10 ms, which is what measuring takes; and while it is measured. */
+        assert_in_range(simulate(&rule, 800 * MIB, 0, 10 * NSEC_PER_MSEC, false), 4096 * MIB, (4096 + 50) * MIB);
+}
+
+static void who_writes_nothing_is_looked_at_once_a_second(void **state) {
+        DiskRule rule = new_rule(64 * 1024 * MIB, 0);
+
+        (void) state;
+        rule.is_known = true;
+        assert_int_equal(disk_rule_wait(&rule, usage(1000 * MIB, 1000), NSEC_PER_SEC), NSEC_PER_SEC);
+        rule = new_rule(0, 1000000);
+        assert_int_equal(disk_rule_wait(&rule, usage(1000 * MIB, 1000), NSEC_PER_SEC), NSEC_PER_SEC);
+        rule = new_rule(0, 10000);
+        assert_int_equal(disk_rule_wait(&rule, usage(1000 * MIB, 1000), NSEC_PER_SEC), 25 * NSEC_PER_MSEC);
+        rule = new_rule(1024 * MIB, 0);
+        assert_int_equal(disk_rule_wait(&rule, usage(1000 * MIB, 1000), NSEC_PER_SEC), 125 * NSEC_PER_MSEC - 1);
 }
 
 static void a_sandbox_over_its_limit_may_shrink_and_not_grow(void **state) {
@@ -357,6 +445,10 @@ int main(void) {
                 cmocka_unit_test(near_the_limit_it_is_measured_by_steps),
                 cmocka_unit_test(it_is_measured_from_time_to_time_if_anything_changed),
                 cmocka_unit_test(it_is_measured_for_who_asks_when_that_is_cheap),
+                cmocka_unit_test(it_is_measured_for_half_of_the_time_at_most),
+                cmocka_unit_test(who_writes_fast_is_looked_at_often),
+                cmocka_unit_test(where_the_file_system_tells_late_it_is_measured_instead),
+                cmocka_unit_test(who_writes_nothing_is_looked_at_once_a_second),
                 cmocka_unit_test(a_sandbox_over_its_limit_may_shrink_and_not_grow),
                 cmocka_unit_test(room_that_was_made_is_taken_for_the_sandbox_s),
                 cmocka_unit_test(a_sandbox_is_over_before_all_of_it_was_counted),
