@@ -26,7 +26,7 @@ static const struct {
         const char *limits[3]; /* ends with NULL */
 } controllers[N_HOST_CONTROLLERS] = {
         [HOST_CPU] = { "cpu", "cpu", "cpu.cfs_quota_us", "-1", { "cpu_millis", "cpu_weight" } },
-        [HOST_MEMORY] = { "memory", "memory", "memory.limit_in_bytes", "-1", { "memory_bytes" } },
+        [HOST_MEMORY] = { "memory", "memory", "memory.limit_in_bytes", "-1", {} }, /* without it keepers measure */
         [HOST_PIDS] = { "pids", "pids", "pids.max", "max", {} }, /* without it keepers have RLIMIT_NPROC */
         [HOST_IO] = { "io", "blkio", "blkio.bfq.weight", "100", { "io_weight" } },
 };

@@ -92,6 +92,15 @@ static inline bool keeper_config_is_rootless(const KeeperConfig *config) {
         return config->uid_count == 1 || config->subordinate_ids.uids.n > 0;
 }
 
+/* Whether the keeper measures the sandbox's memory, because no controller does; and limits it by that. */
+static inline bool keeper_config_measures_memory(const KeeperConfig *config) {
+        return !config->controllers[CONTROLLER_MEMORY];
+}
+
+static inline bool keeper_config_limits_memory(const KeeperConfig *config) {
+        return keeper_config_measures_memory(config) && config->memory_bytes > 0;
+}
+
 /* Gives the sandbox of a keeper without root the subordinate ids from these on. */
 void keeper_config_set_subordinate_ids(KeeperConfig *config, uint32_t first_uid, uint32_t first_gid)
         __attribute__((nonnull));

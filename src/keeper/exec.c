@@ -177,7 +177,7 @@ static void exec_finish(KeptExec *exec) {
 
                 exec->cpu_time = cpu > 0 ? cpu : exec->cpu_time;
                 exec->peak_memory = peak > 0 ? peak : exec->peak_memory;
-                exec->memory_kills = exec_group_memory_kills(group);
+                exec->memory_kills += exec_group_memory_kills(group);
                 exec->process_hits = sandbox_process_limit_hits(exec->owner->sandbox) - exec->process_hits;
                 exec->owner->left_over(group, exec->owner->user);
         }
@@ -692,6 +692,17 @@ void kept_exec_kill(KeptExec *exec, ExecEndCause cause, uint64_t grace) {
                 alarm_set(exec->alarm, grace);
         else
                 on_alarm(exec);
+}
+
+void kept_exec_kill_for_memory(KeptExec *exec) {
+        if (exec->stage >= STAGE_EMPTYING || main_has_ended(exec))
+                return;
+        exec->memory_kills = 1;
+        (void) exec_group_kill(exec->group);
+}
+
+pid_t kept_exec_pid(const KeptExec *exec) {
+        return exec->stage < STAGE_EMPTYING && exec->pidfd >= 0 ? exec->pid : 0;
 }
 
 void kept_exec_note_disk_limit(KeptExec *exec, const char *limit) {

@@ -87,7 +87,7 @@ typedef struct ExecStatus {
         bool program_not_found; /* that is why */
         uint64_t cpu_time;
         uint64_t peak_memory;        /* bytes; 0: not known */
-        uint64_t memory_kills;       /* processes of it that the kernel killed for want of memory */
+        uint64_t memory_kills;       /* processes of it that were killed for want of memory */
         uint64_t process_limit_hits; /* of the sandbox, while it ran */
         const char *disk_limit;      /* that the sandbox was at or over while it ran; NULL: none */
         uint64_t out_dropped, err_dropped;
@@ -132,6 +132,13 @@ void kept_exec_status(const KeptExec *exec, ExecStatus *ret_status) __attribute_
 /* Ends it because of @cause: TERM for all of it, and KILL for what is left after @grace; UINT64_MAX: its own. When that
  * is under way already, only the time can become shorter. */
 void kept_exec_kill(KeptExec *exec, ExecEndCause cause, uint64_t grace) __attribute__((nonnull));
+
+/* KILLs all of it, because its sandbox has more memory than it may, and it has most of that: it ends as one that the
+ * kernel has killed for that. */
+void kept_exec_kill_for_memory(KeptExec *exec) __attribute__((nonnull));
+
+/* Its first process, as the host numbers it; 0: that has ended. */
+pid_t kept_exec_pid(const KeptExec *exec) __attribute__((nonnull));
 
 /* Its sandbox was at or over @limit, which is a constant, while it ran. */
 void kept_exec_note_disk_limit(KeptExec *exec, const char *limit) __attribute__((nonnull));

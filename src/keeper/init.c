@@ -178,9 +178,14 @@ static int forbid_calls(const KeeperConfig *config) {
 }
 #endif
 
+/* The descriptors of a report, without those that tell of memory. */
+static size_t n_fds_before(const KeeperConfig *config) {
+        return config->root_in_memory ? N_FDS : N_FDS - 1;
+}
+
 /* Makes the sandbox. @gid is the keeper's. @ret_what: what it is at, in case of failure. */
-static int set_up(const KeptSandbox *sandbox, Rootfs *rootfs, int socket, gid_t gid, int fds[static N_FDS],
-                  const char **ret_what) {
+static int set_up(const KeptSandbox *sandbox, Rootfs *rootfs, int socket, gid_t gid,
+                  int fds[static N_FDS + N_MEMORY_PARTS], const char **ret_what) {
         const KeeperConfig *config = sandbox->config;
         int r = set_up_first(sandbox, fds, ret_what);
         if (r < 0)
@@ -213,6 +218,10 @@ static int set_up(const KeptSandbox *sandbox, Rootfs *rootfs, int socket, gid_t 
         r = rootfs_open_message_queues(&fds[N_NAMESPACES + 2]);
         if (r < 0)
                 return r;
+        *ret_what = "what tells of its memory";
+        r = keeper_config_measures_memory(config) ? memory_parts_open(fds + n_fds_before(config)) : 0;
+        if (r < 0)
+                return r;
         *ret_what = "its cgroups";
         r = wait_for_cgroups(socket);
         if (r < 0)
@@ -229,7 +238,8 @@ static int set_up(const KeptSandbox *sandbox, Rootfs *rootfs, int socket, gid_t 
 }
 
 void init_run(const KeptSandbox *sandbox, Rootfs *rootfs, int socket, gid_t gid) {
-        int fds[N_FDS];
+        int fds[N_FDS + N_MEMORY_PARTS];
+        size_t n_fds = n_fds_before(sandbox->config);
         const char *what = "";
         InitReport report = {};
         signals_reset();
@@ -239,9 +249,10 @@ void init_run(const KeptSandbox *sandbox, Rootfs *rootfs, int socket, gid_t gid)
                 (void) snprintf(report.what, sizeof(report.what), "%s", what);
                 (void) snprintf(report.reason, sizeof(report.reason), "%s", rootfs->reason ? rootfs->reason : "");
         }
+        if (keeper_config_measures_memory(sandbox->config))
+                n_fds += N_MEMORY_PARTS;
         /* The kernel reaps for a parent that ignores its children's ends, so that PID 1 need not even wake up. */
         (void) signal(SIGCHLD, SIG_IGN);
-        size_t n_fds = sandbox->config->root_in_memory ? N_FDS : N_FDS - 1;
         r = fds_send(socket, &report, sizeof(report), fds, report.error == 0 ? n_fds : 0);
         if (r < 0 || report.error != 0)
                 _exit(1);

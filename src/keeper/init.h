@@ -10,7 +10,8 @@
 /* The sandbox's PID 1: sets the sandbox up from within, then does nothing but be there. Its end is the sandbox's. */
 
 /* What it says when it is done, over a SOCK_SEQPACKET socket: with success come the descriptors of its namespaces, in
- * the order of SandboxNamespace, then of the sandbox's ptmx, of its root and of its message queues. */
+ * the order of SandboxNamespace, then of the sandbox's ptmx, of its root and of its message queues, and, where the
+ * keeper measures memory, those of memory_parts_open(). */
 typedef struct InitReport {
         int32_t error;             /* errno, positive; 0: the sandbox stands */
         char what[INIT_WHAT_SIZE]; /* what it failed at */

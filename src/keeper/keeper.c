@@ -40,7 +40,7 @@ struct LeftOver {
 static void keeper_end_build(Keeper *keeper);
 static void keeper_end_if_empty(Keeper *keeper);
 static void keeper_tell_process_hits(Keeper *keeper);
-static void keeper_watch_disk(Keeper *keeper);
+static void keeper_watch_limits(Keeper *keeper);
 
 static void keeper_set_state(Keeper *keeper, KeeperState state) {
         keeper->state = state;
@@ -71,7 +71,7 @@ static void keeper_exec_ended(Keeper *keeper, KeptExec *exec) {
         if (limit)
                 kept_exec_note_disk_limit(exec, limit);
         keeper->n_running--;
-        keeper_watch_disk(keeper);
+        keeper_watch_limits(keeper);
 }
 
 static void on_exec_changed(KeptExec *exec, void *user) {
@@ -155,7 +155,7 @@ static void left_over_free(LeftOver *left_over) {
         watch_free(left_over->watch);
         alarm_free(left_over->alarm);
         exec_group_free(left_over->group);
-        keeper_watch_disk(left_over->keeper);
+        keeper_watch_limits(left_over->keeper);
         free(left_over);
 }
 
@@ -187,7 +187,7 @@ static void on_left_over(ExecGroup *group, void *user) {
         keeper->left_over = left_over;
         if (fd >= 0 && exec_group_is_populated(group))
                 left_over->watch = watch_new(keeper->loop, fd, UV_PRIORITIZED, on_left_over_changed, left_over);
-        keeper_watch_disk(keeper);
+        keeper_watch_limits(keeper);
         if (left_over->watch && keeper->ending)
                 (void) exec_group_signal(group, SIGTERM);
         if (!left_over->watch) {
@@ -255,12 +255,15 @@ static void on_disk_limit(const char *limit, bool kill, void *user) {
                 keeper->events->disk_full(limit, keeper->events->user);
 }
 
-/* Has disk limits looked after while something runs. */
-static void keeper_watch_disk(Keeper *keeper) {
+/* Has limits looked after while something runs. */
+static void keeper_watch_limits(Keeper *keeper) {
+        bool is_active =
+                keeper->state != KEEPER_PAUSED && (keeper->n_running > 0 || keeper->n_writing > 0 || keeper->left_over);
+
         if (keeper->disk)
-                disk_watch_set_active(keeper->disk,
-                                      keeper->state != KEEPER_PAUSED &&
-                                              (keeper->n_running > 0 || keeper->n_writing > 0 || keeper->left_over));
+                disk_watch_set_active(keeper->disk, is_active);
+        if (keeper->memory)
+                memory_watch_set_active(keeper->memory, is_active);
 }
 
 int keeper_begin_writing(Keeper *keeper, HutchError *err) {
@@ -273,7 +276,7 @@ int keeper_begin_writing(Keeper *keeper, HutchError *err) {
                 return -EDQUOT;
         }
         keeper->n_writing++;
-        keeper_watch_disk(keeper);
+        keeper_watch_limits(keeper);
         return 0;
 }
 
@@ -281,7 +284,7 @@ void keeper_end_writing(Keeper *keeper) {
         if (keeper->disk)
                 (void) disk_watch_check(keeper->disk);
         keeper->n_writing--;
-        keeper_watch_disk(keeper);
+        keeper_watch_limits(keeper);
 }
 
 static void keeper_make_disk_watch(Keeper *keeper, bool is_new) {
@@ -294,6 +297,39 @@ static void keeper_make_disk_watch(Keeper *keeper, bool is_new) {
                           LOG_STR("error", strerror(-r)));
 }
 
+/* ---- Too much memory ---- */
+
+static size_t list_first_processes(pid_t *ret_pids, size_t max, void *user) {
+        const Keeper *keeper = user;
+        size_t n = 0;
+
+        for (KeptExec *exec = keeper->first; exec && n < max; exec = kept_exec_link(exec)->next)
+                if (!kept_exec_has_ended(exec) && kept_exec_pid(exec) > 0)
+                        ret_pids[n++] = kept_exec_pid(exec);
+        return n;
+}
+
+static void on_memory_limit(pid_t pid, void *user) {
+        Keeper *keeper = user;
+
+        if (pid == 0) {
+                keeper->events->limit_hit("memory_bytes", 1, "", keeper->events->user);
+                return;
+        }
+        /* It does not change before the loop has run. Its end tells of the limit. */
+        for (KeptExec *exec = keeper->first; exec; exec = kept_exec_link(exec)->next)
+                if (!kept_exec_has_ended(exec) && kept_exec_pid(exec) == pid)
+                        kept_exec_kill_for_memory(exec);
+}
+
+static int keeper_make_memory_watch(Keeper *keeper) {
+        keeper->memory_events =
+                (MemoryWatchEvents){ .list = list_first_processes, .hit = on_memory_limit, .user = keeper };
+        if (!keeper_config_measures_memory(keeper->config))
+                return 0;
+        return memory_watch_new(keeper->loop, keeper->sandbox, &keeper->memory_events, &keeper->memory);
+}
+
 /* ---- The end ---- */
 
 static void keeper_end(Keeper *keeper) {
@@ -303,6 +339,7 @@ static void keeper_end(Keeper *keeper) {
         keeper->process_watch = watch_free(keeper->process_watch);
         keeper->process_alarm = alarm_free(keeper->process_alarm);
         keeper->disk = disk_watch_free(keeper->disk);
+        keeper->memory = memory_watch_free(keeper->memory);
         for (LeftOver *left_over = keeper->left_over, *next; left_over; left_over = next) {
                 next = left_over->next;
                 left_over_free(left_over);
@@ -496,10 +533,13 @@ static void on_report(void *user) {
         }
         keeper->sandbox = TAKE_PTR(keeper->building);
         keeper_make_disk_watch(keeper, keeper->files_are_new);
-        r = keeper_drop_rights(keeper);
+        r = keeper_make_memory_watch(keeper);
+        if (r >= 0)
+                r = keeper_drop_rights(keeper);
         if (r < 0) {
                 (void) reason_set(&err, r, REASON_INTERNAL, "the keeper cannot give up its rights: %s", strerror(-r));
                 keeper->disk = disk_watch_free(keeper->disk);
+                keeper->memory = memory_watch_free(keeper->memory);
                 keeper->building = TAKE_PTR(keeper->sandbox);
                 keeper_fail_build(keeper, &err);
                 return;
@@ -573,7 +613,7 @@ int keeper_start_exec(Keeper *keeper, const ExecPlan *plan, KeptExec **ret_exec,
                 keeper->events->changed(keeper->events->user);
         } else {
                 keeper->n_running++;
-                keeper_watch_disk(keeper);
+                keeper_watch_limits(keeper);
         }
         *ret_exec = exec;
         return 0;
@@ -622,12 +662,14 @@ int keeper_set_paused(Keeper *keeper, bool paused, HutchError *err) {
                 return r;
 
         keeper_set_state(keeper, paused ? KEEPER_PAUSED : KEEPER_RUNNING);
-        keeper_watch_disk(keeper);
+        keeper_watch_limits(keeper);
         return 0;
 }
 
 void keeper_get_usage(Keeper *keeper, SandboxUsage *ret_usage) {
         sandbox_get_usage(keeper->sandbox, ret_usage);
+        if (keeper->memory)
+                memory_watch_usage(keeper->memory, &ret_usage->memory_bytes, &ret_usage->memory_peak_bytes);
         if (keeper->disk) {
                 DiskUsage disk = disk_watch_usage(keeper->disk);
 

@@ -10,6 +10,7 @@
 #include "keeper/config.h"
 #include "keeper/disk-watch.h"
 #include "keeper/exec.h"
+#include "keeper/memory-watch.h"
 #include "keeper/sandbox.h"
 
 /* The keeper: one sandbox and its execs, from the start of the sandbox to its end.
@@ -81,6 +82,8 @@ typedef struct Keeper {
 
         DiskWatch *disk; /* NULL: there is nothing to watch */
         DiskWatchEvents disk_events;
+        MemoryWatch *memory; /* NULL: cgroups do it */
+        MemoryWatchEvents memory_events;
         size_t n_running; /* execs */
         size_t n_writing; /* calls that write files */
 

@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "keeper/memory-usage.h"
 #include "keeper/sandbox.h"
 #include "keeper/starter.h"
 #include "keeper/user.h"
@@ -49,6 +50,9 @@ struct KeptSandbox {
         bool children_are_here; /* the keeper's children are born in the sandbox's pid namespace */
         ExecGroup *prepared;    /* for the next exec; NULL: none */
         uint64_t n_prepared;    /* so far */
+
+        /* Where the keeper measures memory, what tells of it (memory-usage.h); or -1. */
+        int memory_parts[N_MEMORY_PARTS];
 };
 
 struct ExecGroup {

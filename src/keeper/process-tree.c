@@ -52,10 +52,17 @@ static bool read_process(pid_t pid, Process *ret_process) {
         /* The name in parentheses is anything at all. */
         const char *end = strrchr(text, ')');
         char state;
-        int parent, session;
-        if (!end || sscanf(end + 1, " %c %d %*d %d", &state, &parent, &session) != 3) /* NOLINT(cert-err34-c) */
+        int parent, session, n_threads;
+        int n_read = !end ? 0
+                          : sscanf(end + 1, /* NOLINT(cert-err34-c) */
+                                   " %c %d %*d %d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %d", &state,
+                                   &parent, &session, &n_threads);
+        if (n_read != 4)
                 return false;
-        *ret_process = (Process){ .pid = pid, .parent = parent, .session = session, .is_zombie = state == 'Z' };
+        /* One whose first thread alone has ended looks like a zombie. */
+        *ret_process = (Process){
+                .pid = pid, .parent = parent, .session = session, .is_zombie = state == 'Z' && n_threads <= 1
+        };
         return true;
 }
 

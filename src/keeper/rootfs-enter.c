@@ -23,6 +23,7 @@
 
 #include "base/fd-pass.h"
 #include "base/fd.h"
+#include "base/strings.h"
 #include "keeper/copies.h"
 #include "keeper/mounts.h"
 #include "keeper/rootfs-parts.h"
@@ -288,9 +289,9 @@ static int mount_kept(int folder, const char *name, uint64_t attributes, int roo
 /* ---- /dev ---- */
 
 /* Mounts the host's device on a place in @dev, which nobody but this process has seen yet. */
-static int mount_device(int dev, const char *name) {
+static int mount_device(int dev, const char *host_name, const char *name) {
         char host_path[64];
-        (void) snprintf(host_path, sizeof(host_path), "/dev/%s", name);
+        (void) snprintf(host_path, sizeof(host_path), "/dev/%s", host_name);
         _cleanup_close_ int tree = open_tree(AT_FDCWD, host_path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
         if (tree < 0 || mknodat(dev, name, S_IFREG | 0644, 0) < 0)
                 return -errno;
@@ -312,7 +313,7 @@ static int mount_pts(int dev, bool has_groups) {
         return mount_new(dev, "pts", "devpts", options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
 }
 
-static int mount_dev(int memory, int root, bool has_groups) {
+static int mount_dev(const KeeperConfig *config, int memory, int root, bool has_groups) {
         static const char *const devices[] = { "null", "zero", "full", "urandom", "tty" };
         static const char *const links[][2] = {
                 { "pts/ptmx", "ptmx" },         { "urandom", "random" },         { "/proc/self/fd", "fd" },
@@ -323,8 +324,11 @@ static int mount_dev(int memory, int root, bool has_groups) {
         int r = mount_part(memory, MEMORY_DEV, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, root, "dev");
         if (r >= 0)
                 r = open_below(root, "dev", &dev);
-        for (size_t i = 0; i < sizeof(devices) / sizeof(devices[0]) && r >= 0; i++)
-                r = mount_device(dev, devices[i]);
+        for (size_t i = 0; i < sizeof(devices) / sizeof(devices[0]) && r >= 0; i++) {
+                /* See memory-filter.h. */
+                bool is_hiding = keeper_config_limits_memory(config) && str_equal(devices[i], "zero");
+                r = mount_device(dev, is_hiding ? "full" : devices[i], devices[i]);
+        }
         if (r < 0)
                 return r;
         for (size_t i = 0; i < sizeof(links) / sizeof(links[0]); i++)
@@ -550,7 +554,7 @@ int rootfs_enter(Rootfs *rootfs, const char **ret_what) {
                 return r;
         }
         *ret_what = "/dev";
-        r = mount_dev(memory, root, config->uid_count > 1);
+        r = mount_dev(config, memory, root, config->uid_count > 1);
         if (r < 0)
                 return r;
         *ret_what = "/proc";

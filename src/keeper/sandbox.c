@@ -114,16 +114,18 @@ static int map_ids(const KeeperConfig *config, pid_t pid, HutchError *err) {
 /* Takes what PID 1 has to say. */
 static int receive_report(KeptSandbox *sandbox, HutchError *err) {
         InitReport report = {};
-        int fds[N_FDS];
-        int r = fds_receive(sandbox->init_socket, &report, sizeof(report), fds, N_FDS);
+        int fds[N_FDS + N_MEMORY_PARTS];
+        bool has_upper = sandbox->config->root_in_memory;
+        int n_before = has_upper ? N_FDS : N_FDS - 1;
+        int n_parts = keeper_config_measures_memory(sandbox->config) ? N_MEMORY_PARTS : 0;
+        int r = fds_receive(sandbox->init_socket, &report, sizeof(report), fds, (size_t) (n_before + n_parts));
         if (r < 0)
                 return fail(sandbox->config, err, r, "its PID 1 ended at once");
         if (report.reason[0] != '\0')
                 return error_set(err, -report.error, report.reason, "%s", report.what);
         if (report.error != 0)
                 return fail(sandbox->config, err, -report.error, report.what);
-        bool has_upper = sandbox->config->root_in_memory;
-        if (r != (has_upper ? N_FDS : N_FDS - 1))
+        if (r != n_before + n_parts)
                 return fail(sandbox->config, err, -EBADMSG, "its PID 1 sent no descriptors");
         memcpy(sandbox->namespaces, fds, sizeof(sandbox->namespaces));
         sandbox->ptmx = fds[N_NAMESPACES];
@@ -131,6 +133,8 @@ static int receive_report(KeptSandbox *sandbox, HutchError *err) {
         sandbox->message_queues = fds[N_NAMESPACES + 2];
         sandbox->image = fds[N_NAMESPACES + 3];
         sandbox->upper = has_upper ? fds[N_NAMESPACES + 4] : -1;
+        if (n_parts > 0)
+                memcpy(sandbox->memory_parts, fds + n_before, sizeof(sandbox->memory_parts));
         return 0;
 }
 
@@ -306,6 +310,8 @@ int sandbox_begin(const KeeperConfig *config, KeptSandbox **ret_sandbox, HutchEr
         sandbox->upper = -1;
         for (int i = 0; i < N_NAMESPACES; i++)
                 sandbox->namespaces[i] = -1;
+        for (int i = 0; i < N_MEMORY_PARTS; i++)
+                sandbox->memory_parts[i] = -1;
         limit_groups_init(sandbox);
 
         int r = begin(sandbox, err);
@@ -328,8 +334,9 @@ int sandbox_finish(KeptSandbox *sandbox, HutchError *err) {
 }
 
 int sandbox_confine(const KeptSandbox *sandbox, int state_folder) {
-        /* Where there are no cgroups processes are found by /proc. */
-        _cleanup_close_ int proc = sandbox->cgroup < 0 ? open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
+        /* Where there are no cgroups processes are found by /proc, and where no controller counts memory, too. */
+        bool needs_proc = sandbox->cgroup < 0 || keeper_config_measures_memory(sandbox->config);
+        _cleanup_close_ int proc = needs_proc ? open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
         bool has_sockets = mounts_have_sockets(sandbox->config);
         LandlockRule rules[7 + N_CONTROLLERS] = {
                 { sandbox->root, has_sockets ? LANDLOCK_USE_SOCKETS : LANDLOCK_USE_ALL },
@@ -398,6 +405,8 @@ KeptSandbox *sandbox_destroy(KeptSandbox *sandbox) {
         limit_groups_remove(sandbox);
         for (int i = 0; i < N_NAMESPACES; i++)
                 fd_close(sandbox->namespaces[i]);
+        for (int i = 0; i < N_MEMORY_PARTS; i++)
+                fd_close(sandbox->memory_parts[i]);
         fd_close(sandbox->init_pidfd);
         fd_close(sandbox->init_socket);
         fd_close(sandbox->ptmx);

@@ -28,6 +28,7 @@
 #include "base/strings.h"
 #include "keeper/kept-sandbox.h"
 #include "keeper/limit-groups.h"
+#include "keeper/memory-filter.h"
 #include "keeper/privileges.h"
 #include "keeper/starter.h"
 #include "keeper/user.h"
@@ -276,7 +277,9 @@ User *spawned_give_up(const KeptSandbox *sandbox, const SpawnPlan *plan, int err
         if (r < 0)
                 child_fail(error_fd, SPAWN_STAGE_OTHER, r);
         signals_reset();
-        r = filter_install(filter_of(sandbox->config));
+        r = keeper_config_limits_memory(sandbox->config) ? memory_filter_install() : 0;
+        if (r >= 0)
+                r = filter_install(filter_of(sandbox->config));
         if (r < 0)
                 child_fail(error_fd, SPAWN_STAGE_OTHER, r);
         return user;

@@ -159,6 +159,10 @@ def test_files_stay_and_execs_are_found_again(start_user_daemon):
 
 def test_the_whole_tree_of_an_exec_is_killed(daemon, sandbox):
     script = "(setsid sh -c 'sleep 1000 & sleep 1000' &) ; sleep 1000 & echo ready; wait"
+    # Its first thread ends, and another goes on: it looks like a zombie.
+    threads = "import ctypes, threading, time; threading.Thread(target=time.sleep, args=(1000,)).start()"
+    made = daemon.start(sandbox, "python3", "-c", f"{threads}; ctypes.CDLL(None).syscall(60, 0)", timeout=seconds(0.5))
+    assert daemon.wait_exec(sandbox, made.id).result.end_reason == exec_pb2.EXEC_END_REASON_TIMED_OUT
     for user in ("agent", "root") if daemon.has_ranges else ("agent",):
         made = daemon.start(sandbox, "sh", "-c", script, user=user, timeout=seconds(0.5)).id
         assert daemon.wait_exec(sandbox, made).result.end_reason == exec_pb2.EXEC_END_REASON_TIMED_OUT
@@ -243,13 +247,13 @@ def test_a_sandbox_with_one_id_has_it_for_ever(start_user_daemon):
 def test_nobody_asked_for_limits_and_they_are_told(daemon, sandbox):
     effective = daemon.get(sandbox).effective
     assert effective.profile == "default"
-    assert {"memory_bytes", "cpu_millis"} <= set(effective.not_enforced) <= set(daemon.info().runtimes[0].not_enforced)
-    assert "max_processes" not in daemon.info().runtimes[0].not_enforced
+    assert {"cpu_millis"} <= set(effective.not_enforced) <= set(daemon.info().runtimes[0].not_enforced)
+    assert not {"max_processes", "memory_bytes"}.intersection(daemon.info().runtimes[0].not_enforced)
     assert effective.limits.max_processes == 256
 
 
 @pytest.mark.rules("PROF-006")
-@pytest.mark.parametrize("limit", [{"memory_bytes": 64 * MIB}, {"cpu_millis": 500}, {"cpu_weight": 50}])
+@pytest.mark.parametrize("limit", [{"cpu_millis": 500}, {"cpu_weight": 50}])
 def test_limits_that_cannot_be_enforced_are_refused(daemon, limit):
     with refused("LIMIT_NOT_ENFORCEABLE") as told:
         daemon.create(limits=limit)
@@ -259,10 +263,10 @@ def test_limits_that_cannot_be_enforced_are_refused(daemon, limit):
 @pytest.mark.rules("PROF-006")
 def test_limits_that_are_not_enforced_are_told_when_that_is_allowed(start_user_daemon):
     daemon = start_user_daemon(0, config={"sandboxes": {"allow_unenforced_limits": True}})
-    sandbox = daemon.ready(limits={"memory_bytes": 16 * MIB, "max_processes": 10})
+    sandbox = daemon.ready(limits={"cpu_millis": 100, "max_processes": 10})
     not_enforced = daemon.get(sandbox).effective.not_enforced
-    assert "memory_bytes" in not_enforced and "max_processes" not in not_enforced
-    assert daemon.shell(sandbox, "python3 -c 'x = bytearray(32 << 20); print(1)'") == "1\n"
+    assert "cpu_millis" in not_enforced and "max_processes" not in not_enforced
+    assert daemon.shell(sandbox, "echo runs") == "runs\n"
 
 
 @pytest.mark.parametrize("ranges", [0, 2], ids=["one id", "subordinate ids"])

@@ -206,6 +206,9 @@ static void find_cgroups(NativeRuntime *runtime, const char *instance_id) {
                 if (i == HOST_PIDS)
                         log_info("processes are limited for each user of a sandbox", LOG_STR("error", controller->why),
                                  LOG_STR("fix", controller->fix));
+                else if (i == HOST_MEMORY)
+                        log_info("memory is limited by measuring", LOG_STR("error", controller->why),
+                                 LOG_STR("fix", controller->fix));
                 else
                         log_warning("limits are not enforced", LOG_STR("controller", host_controller_name(i)),
                                     LOG_STR("error", controller->why), LOG_STR("fix", controller->fix));
@@ -296,6 +299,8 @@ static void tell_features(NativeRuntime *runtime) {
                 runtime->features[n++] = "private-files";
         if (runtime->root_in_memory)
                 runtime->features[n++] = "root-in-memory";
+        if (!runtime->cgroups.controllers[HOST_MEMORY].parent)
+                runtime->features[n++] = "memory-accounting";
 }
 
 static int open_folders(NativeRuntime *runtime, const NativeOptions *options, HutchError *err) {

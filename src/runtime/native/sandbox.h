@@ -45,7 +45,7 @@ typedef struct NativeRuntime {
         bool has_subordinate_ids; /* and they can be mapped: new sandboxes have some */
         HostCgroups cgroups;
         int favored_moves;        /* of cgroup_favor_moves(), or -1 */
-        const char *features[10]; /* ends with NULL */
+        const char *features[11]; /* ends with NULL */
         bool private_files;       /* those of the host can have inodes of the sandbox's own */
         bool root_in_memory;      /* the state folder cannot hold changes to the root */
         uint32_t disk_projects;   /* the first of the projects for sandboxes; 0: there are no quotas */

@@ -176,7 +176,7 @@ _Static_assert(((AF_INET ^ AF_INET6) & ((AF_INET ^ AF_INET6) - 1)) == 0, "the tw
 static const struct {
         const char *call;
         uint32_t action_inside;
-} allowed_to_keepers[] = { { "clone3", MISSING }, { "setns", REFUSE } };
+} allowed_to_keepers[] = { { "clone3", MISSING }, { "kcmp", REFUSE }, { "setns", REFUSE } };
 static const Rule own_cgroups = { "unshare", IS, 0, ANY, CLONE_NEWCGROUP, ALLOW };
 
 #define N_RULES (sizeof(rules) / sizeof(rules[0]))
