@@ -126,7 +126,7 @@ __attribute__((format(printf, 6, 0))) static void add_described(Violations *viol
                                                                 const char *format, va_list args) {
         HutchError *err = &violations->err;
         size_t above = violations->path_len;
-        char description[256];
+        char description[ERROR_MESSAGE_MAX];
 
         (void) vsnprintf(description, sizeof(description), format, args);
         if (field)

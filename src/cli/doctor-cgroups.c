@@ -60,14 +60,21 @@ static int ask(const char *state, char ret_answer[static ANSWER_MAX], const char
         int pair[2], status;
         pid_t pid;
 
+        for (int i = 0; i < N_TEXTS; i++)
+                ret_texts[i] = "";
         if (pipe2(pair, O_CLOEXEC) < 0)
                 return -errno;
         pid = fork();
         if (pid == 0)
                 _exit(try_cgroups(pair[1], state) < 0);
         fd_close(pair[1]);
-        for (ssize_t n = 1; pid > 0 && n > 0 && len<ANSWER_MAX - 1; len += n> 0 ? (size_t) n : 0)
-                n = read(pair[0], ret_answer + len, ANSWER_MAX - 1 - len);
+        while (pid > 0 && len < ANSWER_MAX - 1) {
+                ssize_t n = read(pair[0], ret_answer + len, ANSWER_MAX - 1 - len);
+
+                if (n <= 0)
+                        break;
+                len += (size_t) n;
+        }
         fd_close(pair[0]);
         if (pid < 0 || waitpid(pid, &status, 0) != pid || status != 0)
                 return -EIO;

@@ -132,7 +132,7 @@ static int try_place(Search *search, const char *path) {
                 r = check_place(place);
         if (r == 0)
                 r = make_folder(path, search->options->instance_id, &parent, &fd);
-        if (r >= 0 && faccessat(fd, "cgroup.kill", F_OK, 0) < 0) {
+        if (r >= 0 && parent && faccessat(fd, "cgroup.kill", F_OK, 0) < 0) {
                 (void) rmdir(parent);
                 r = -EOPNOTSUPP;
         }
@@ -297,7 +297,7 @@ static int make_v1_parent(Search *search, int i) {
         made = make_folder(own, search->options->instance_id, &parent, &fd);
         r = made < 0 ? made : cgroup_write_file(fd, controllers[i].file, controllers[i].nothing);
         if (r < 0) {
-                if (made > 0)
+                if (made > 0 && parent)
                         (void) rmdir(parent);
                 set_reason(controller, cgroup_reason_no_place(&search->host, own, r));
                 return r;

@@ -31,6 +31,7 @@
 #define STOP_USEC "10000000" /* PID 1 of a sandbox heeds no SIGTERM: a shutdown need not wait for it any longer */
 #define NO_LIMIT "18446744073709551615"
 #define SLICE "hutch.slice"
+#define LEAF_PATH ("/" CGROUP_LEAF)
 
 #define MANAGER "org.freedesktop.systemd1", "/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager"
 
@@ -105,14 +106,21 @@ static _Noreturn void run(const char *folder, int output, const char *const *arg
         _exit(127);
 }
 
+/* Replaces the reason. Returns @r. */
+static int say(char **ret_error, const char *text, int r) {
+        free(*ret_error);
+        *ret_error = xstrdup(text);
+        return r;
+}
+
 /* Runs busctl. Negative, with what it said, when it fails. */
 static int call(const char *folder, const char *const *arguments, char **ret_error) {
-        char output[OUTPUT_MAX];
+        char output[OUTPUT_MAX] = "";
         int pair[2], status = 0, r;
         pid_t pid;
 
         if (pipe2(pair, O_CLOEXEC) < 0)
-                return -errno;
+                return say(ret_error, strerror(errno), -errno);
         pid = fork();
         if (pid == 0)
                 run(folder, pair[1], arguments);
@@ -130,9 +138,9 @@ static int call(const char *folder, const char *const *arguments, char **ret_err
 
         output[strcspn(output, "\n")] = '\0';
         str_make_printable(output);
-        free(*ret_error);
-        *ret_error = xstrdup(r == -ETIMEDOUT ? "systemd did not answer within 5 s" : output);
-        return r < 0 ? r : -EIO;
+        if (r < 0)
+                return say(ret_error, r == -ETIMEDOUT ? "systemd did not answer within 5 s" : strerror(-r), r);
+        return say(ret_error, *output ? output : "busctl failed", -EIO);
 }
 
 static int start_scope(const char *bus, const char *folder, const char *name, const char *pid, char **ret_error) {
@@ -177,7 +185,7 @@ static int start_scope(const char *bus, const char *folder, const char *name, co
 /* Into the leaf: the scope itself has processes no more, since it passes controllers on. */
 static int join_scope(const char *bus, const char *folder, const char *name, const char *pid, char **ret_error) {
         const char *const arguments[] = { "busctl", bus,  CALL_TIMEOUT_TEXT, "call", MANAGER, "AttachProcessesToUnit",
-                                          "ssau",   name, "/" CGROUP_LEAF,   "1",    pid,     NULL };
+                                          "ssau",   name, LEAF_PATH,         "1",    pid,     NULL };
 
         return call(folder, arguments, ret_error);
 }
@@ -197,11 +205,8 @@ static bool is_in_scope(const char *pid, const char *name) {
 /* systemd answers before it has moved the process. */
 static int wait_until_moved(const char *pid, const char *name, uint64_t deadline, char **ret_error) {
         while (!is_in_scope(pid, name)) {
-                if (clock_monotonic_ns() >= deadline) {
-                        free(*ret_error);
-                        *ret_error = xstrdup("systemd did not move the process to the scope within 5 s");
-                        return -ETIMEDOUT;
-                }
+                if (clock_monotonic_ns() >= deadline)
+                        return say(ret_error, "systemd did not move the process to the scope within 5 s", -ETIMEDOUT);
                 (void) usleep(MOVE_PAUSE_USEC);
         }
         return 0;
@@ -215,14 +220,12 @@ static int enter(const char *name, bool is_root, pid_t process, char **ret_error
         char pid[16];
         int r;
 
-        if (!is_root && !systemd_has_session(&folder)) {
-                *ret_error = xstrdup("there is no systemd user session");
-                return -ENOENT;
-        }
+        if (!is_root && !systemd_has_session(&folder))
+                return say(ret_error, "there is no systemd user session", -ENOENT);
 
         (void) snprintf(pid, sizeof(pid), "%d", (int) process);
         while ((r = start_scope(bus, folder, name, pid, ret_error)) < 0) {
-                if (!strstr(*ret_error, "already") || clock_monotonic_ns() >= deadline)
+                if (!*ret_error || !strstr(*ret_error, "already") || clock_monotonic_ns() >= deadline)
                         return r;
                 if (join_scope(bus, folder, name, pid, &ignored) == 0)
                         break;

@@ -19,8 +19,12 @@
 
 typedef Hutch__V1__SandboxSpec Message;
 
+#define LONG                                                                                                           \
+        "mkdir -p /sys/fs/cgroup/hutch-1000/hutchd && chown -R 1000 /sys/fs/cgroup/hutch-1000 && echo $$ > "           \
+        "cgroup.procs; "
 static const UnenforcedLimit not_enforced[] = {
-        { "memory_bytes", "it has no cgroup", "give it one" },
+        { "memory_bytes", "it has no cgroup",
+          "give it one by a command that is as long as some are: " LONG LONG "end" },
         { "disk_bytes", "the disk is full", "" },
         { "disk_inodes", "the disk is full", "" },
         {},
@@ -214,7 +218,8 @@ static void limits_that_cannot_be_enforced_are_refused_or_told(void **state) {
         limits.opt_memory_bytes_case = HUTCH__V1__RESOURCE_LIMITS__OPT_MEMORY_BYTES_MEMORY_BYTES;
         limits.memory_bytes = MIB(64);
         assert_refused_saying(&message, &rules, "LIMIT_NOT_ENFORCEABLE",
-                              "this host does not enforce it: it has no cgroup; to fix: give it one");
+                              "this host does not enforce it: it has no cgroup; to fix: give it one by");
+        assert_refused_saying(&message, &rules, "LIMIT_NOT_ENFORCEABLE", LONG LONG "end");
 
         lenient.allow_unenforced = true;
         spec = create(&message, &lenient);

@@ -189,11 +189,12 @@ static int make_folder(const char *parent, const char *name, int *ret_fd, HutchE
 }
 
 /* Finds a place for cgroups, and out which limits can be enforced. Without any sandboxes run nevertheless. */
-static void find_cgroups(NativeRuntime *runtime, const char *instance_id) {
+static void find_cgroups(NativeRuntime *runtime) {
         HostCgroups *cgroups = &runtime->cgroups;
 
-        host_cgroups_find(&(HostCgroupOptions){ .instance_id = instance_id, .state_folder = runtime->sandboxes_fd },
-                          cgroups);
+        host_cgroups_find(
+                &(HostCgroupOptions){ .instance_id = runtime->instance_id, .state_folder = runtime->sandboxes_fd },
+                cgroups);
         if (cgroups->parent)
                 log_info("cgroups for sandboxes", LOG_STR("at", cgroups->parent));
         else
@@ -213,6 +214,32 @@ static void find_cgroups(NativeRuntime *runtime, const char *instance_id) {
                         log_warning("limits are not enforced", LOG_STR("controller", host_controller_name(i)),
                                     LOG_STR("error", controller->why), LOG_STR("fix", controller->fix));
         }
+}
+
+static void on_anchor_ended(void *user, ChildEnd end);
+
+/* Watches the process that keeps the scope of the sandboxes alive, where there is one. */
+static void watch_anchor(NativeRuntime *runtime) {
+        _cleanup_(error_clear) HutchError err = {};
+
+        if (runtime->cgroups.scope.anchor >= 0 &&
+            child_process_watch(runtime->loop, runtime->cgroups.scope.process, on_anchor_ended, runtime,
+                                &runtime->anchor, &err) < 0)
+                log_warning("the scope of the sandboxes is not watched", LOG_STR("error", error_message(&err)));
+}
+
+/* Somebody stopped the scope, and so all sandboxes: the next ones need another. */
+static void on_anchor_ended(void *user, ChildEnd end) {
+        NativeRuntime *runtime = user;
+        char text[64];
+
+        log_warning("the scope of the sandboxes ended; taking another",
+                    LOG_STR("how", child_end_text(end, text, sizeof(text))));
+        runtime->anchor = child_process_free(runtime->anchor);
+        runtime->cgroups.scope.anchor = fd_close(runtime->cgroups.scope.anchor); /* it has been reaped */
+        host_cgroups_release(&runtime->cgroups);
+        find_cgroups(runtime);
+        watch_anchor(runtime);
 }
 
 /* Into hierarchies of version 1 processes move, and so does each keeper that has a user of its own into its cgroup. On
@@ -334,6 +361,7 @@ int native_runtime_new(uv_loop_t *loop, ChannelHub *hub, const NativeOptions *op
                 .last_dropped = clock_realtime_ns(), /* an earlier daemon may have left some */
                 .hub = hub,
                 .state_folder = xstrdup(options->state_folder),
+                .instance_id = xstrdup(options->instance_id),
                 .keeper_program = keeper_program_new(options->keeper_program),
                 .uid_ranges = options->uid_ranges,
                 .sources = options->sources,
@@ -367,7 +395,8 @@ int native_runtime_new(uv_loop_t *loop, ChannelHub *hub, const NativeOptions *op
 
         /* That it is not there is told by check(), and it may come to be. */
         (void) keeper_program_load(runtime->keeper_program, NULL);
-        find_cgroups(runtime, options->instance_id);
+        find_cgroups(runtime);
+        watch_anchor(runtime);
         find_disk_quota(runtime, options->instance_id);
         find_overlays(runtime);
         tell_features(runtime);
@@ -382,6 +411,7 @@ static void on_closed(uv_handle_t *handle) {
         void *user = runtime->done_user;
 
         free(runtime->state_folder);
+        free(runtime->instance_id);
         keeper_program_free(runtime->keeper_program);
         id_map_clear(&runtime->subordinate_ids);
         free(runtime->seccomp_filter);
@@ -400,6 +430,7 @@ void native_runtime_free(Runtime *base, void (*done)(void *user), void *user) {
         runtime->remover = remover_free(runtime->remover);
         runtime->nest = keeper_nest_free(runtime->nest);
         runtime->outputs = output_watch_free(runtime->outputs);
+        runtime->anchor = child_process_free(runtime->anchor);
         host_cgroups_release(&runtime->cgroups);
         runtime->favored_moves = fd_close(runtime->favored_moves);
         runtime->sandboxes_fd = fd_close(runtime->sandboxes_fd);

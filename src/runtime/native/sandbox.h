@@ -35,7 +35,7 @@ typedef struct NativeRuntime {
         RuntimeVerbs verbs;
         uv_loop_t *loop;
         ChannelHub *hub;
-        char *state_folder;
+        char *state_folder, *instance_id;
         KeeperProgram *keeper_program;
         KeeperNest *nest;
         bool uid_ranges;
@@ -44,8 +44,9 @@ typedef struct NativeRuntime {
         IdMap subordinate_ids;    /* what the daemon's user has, when it is not root */
         bool has_subordinate_ids; /* and they can be mapped: new sandboxes have some */
         HostCgroups cgroups;
+        ChildProcess *anchor;     /* keeps the scope alive that they are in; NULL: there is none */
         int favored_moves;        /* of cgroup_favor_moves(), or -1 */
-        const char *features[11]; /* ends with NULL */
+        const char *features[12]; /* ends with NULL */
         bool private_files;       /* those of the host can have inodes of the sandbox's own */
         bool root_in_memory;      /* the state folder cannot hold changes to the root */
         uint32_t disk_projects;   /* the first of the projects for sandboxes; 0: there are no quotas */
