@@ -12,8 +12,8 @@
 typedef struct CgroupHost {
         CgroupSight sight;
         PlaceRules rules;
-        char *v1_mounts; /* of the hierarchies of version 1 with controllers, each after a space; NULL: there are none */
-        char *user;      /* the name of the daemon's user, or its number */
+        char *v1_mounts;   /* of the hierarchies of version 1 with controllers, each after a space; NULL: none */
+        char *user;        /* the name of the daemon's user, or its number */
         bool has_session;  /* of systemd's user manager */
         char *scope_error; /* why systemd gave no scope; NULL: it was not asked, or did */
 } CgroupHost;

@@ -10,6 +10,6 @@
  *   mmap with MAP_SHARED and MAP_ANONYMOUS       EPERM; shm_open() and shmget() are there instead
  *   setsockopt of SO_SNDBUF and SO_RCVBUF        does nothing
  *
- * The same is true of a shared mapping of /dev/zero: such a sandbox has /dev/full in its place, which reads the same and
- * cannot be mapped. */
+ * The same is true of a shared mapping of /dev/zero: such a sandbox has /dev/full in its place, which reads the same
+ * and cannot be mapped. */
 int memory_filter_install(void);

@@ -10,8 +10,8 @@
  * and its sockets.
  *
  * Counted are private memory with swap and page tables, files in memory, System V shared memory, semaphores and
- * messages, and what sockets hold. What could not be counted is not there: memory-filter.h. Not counted are the cache of
- * files, which the kernel takes back, and what it has for processes themselves: pipes, open files, locks. */
+ * messages, and what sockets hold. What could not be counted is not there: memory-filter.h. Not counted are the cache
+ * of files, which the kernel takes back, and what it has for processes themselves: pipes, open files, locks. */
 
 /* Where it is read. -1: nowhere. */
 enum { MEMORY_SHM, MEMORY_MESSAGES, MEMORY_SEMAPHORES, MEMORY_SOCKETS, N_MEMORY_PARTS };
