@@ -33,39 +33,45 @@ static uint64_t held(const struct rtattr *attribute) {
                numbers[SK_MEMINFO_OPTMEM] + numbers[SK_MEMINFO_BACKLOG];
 }
 
-static void add_unix(struct nlmsghdr *message, Sum *sum) {
-        const struct unix_diag_msg *told = NLMSG_DATA(message);
-        int len = (int) message->nlmsg_len - (int) NLMSG_LENGTH(sizeof(*told));
-        const struct rtattr *attribute = (const struct rtattr *) (const void *) (told + 1);
-        for (; RTA_OK(attribute, len); attribute = RTA_NEXT(attribute, len))
-                if (attribute->rta_type == UNIX_DIAG_MEMINFO)
+/* Adds a socket, which @message tells of: a structure of @told bytes, and attributes, of which @type has the numbers. */
+static void add_socket(const struct nlmsghdr *message, size_t told, uint16_t type, Sum *sum) {
+        const char *bytes = (const char *) message;
+        size_t at = NLMSG_ALIGN(NLMSG_LENGTH(told));
+        while (at + sizeof(struct rtattr) <= message->nlmsg_len) {
+                const struct rtattr *attribute = (const struct rtattr *) (const void *) (bytes + at);
+                if (attribute->rta_len < sizeof(struct rtattr) || attribute->rta_len > message->nlmsg_len - at)
+                        break;
+                if (attribute->rta_type == type)
                         sum->bytes += held(attribute);
+                at += RTA_ALIGN(attribute->rta_len);
+        }
         sum->sockets++;
 }
 
-static void add_internet(struct nlmsghdr *message, Sum *sum) {
-        const struct inet_diag_msg *told = NLMSG_DATA(message);
-        int len = (int) message->nlmsg_len - (int) NLMSG_LENGTH(sizeof(*told));
-        const struct rtattr *attribute = (const struct rtattr *) (const void *) (told + 1);
-        for (; RTA_OK(attribute, len); attribute = RTA_NEXT(attribute, len))
-                if (attribute->rta_type == INET_DIAG_SKMEMINFO)
-                        sum->bytes += held(attribute);
-        sum->sockets++;
+static void add_unix(const struct nlmsghdr *message, Sum *sum) {
+        add_socket(message, sizeof(struct unix_diag_msg), UNIX_DIAG_MEMINFO, sum);
+}
+
+static void add_internet(const struct nlmsghdr *message, Sum *sum) {
+        add_socket(message, sizeof(struct inet_diag_msg), INET_DIAG_SKMEMINFO, sum);
 }
 
 /* Takes what came in one piece. Returns whether there is more. */
-static bool take(void *bytes, size_t size, void (*add)(struct nlmsghdr *message, Sum *sum), Sum *sum) {
-        int len = (int) size;
-        for (struct nlmsghdr *message = bytes; NLMSG_OK(message, len); message = NLMSG_NEXT(message, len)) {
-                if (message->nlmsg_type == NLMSG_DONE || message->nlmsg_type == NLMSG_ERROR)
+static bool take(const char *bytes, size_t size, void (*add)(const struct nlmsghdr *message, Sum *sum), Sum *sum) {
+        for (size_t at = 0; at + sizeof(struct nlmsghdr) <= size;) {
+                const struct nlmsghdr *message = (const struct nlmsghdr *) (const void *) (bytes + at);
+                if (message->nlmsg_len < sizeof(struct nlmsghdr) || message->nlmsg_len > size - at ||
+                    message->nlmsg_type == NLMSG_DONE || message->nlmsg_type == NLMSG_ERROR)
                         return false;
                 if (message->nlmsg_type == SOCK_DIAG_BY_FAMILY)
                         add(message, sum);
+                at += NLMSG_ALIGN(message->nlmsg_len);
         }
         return true;
 }
 
-static void dump(int diag, const void *request, size_t len, void (*add)(struct nlmsghdr *message, Sum *sum), Sum *sum) {
+static void dump(int diag, const void *request, size_t len, void (*add)(const struct nlmsghdr *message, Sum *sum),
+                 Sum *sum) {
         static _Alignas(struct nlmsghdr) char bytes[32 << 10];
         if (send(diag, request, len, MSG_DONTWAIT) < 0)
                 return;
