@@ -512,13 +512,13 @@ static void set_up(void) {
                 .keeper_program = (KeeperProgram *) &fuzz,
                 .nest = (KeeperNest *) &fuzz,
                 .remover = (Remover *) &fuzz,
-                .cgroup_fd = -1,
+                .cgroups = { .fd = -1, .scope.anchor = -1 },
                 .sandboxes_fd = fuzz.folder,
                 .start_timeout = UINT64_C(1) << 40,
                 .answer_timeout = UINT64_C(1) << 40,
         };
-        for (int i = 0; i < N_NATIVE_CONTROLLERS; i++)
-                fuzz.runtime.controllers[i].parent_fd = -1;
+        for (int i = 0; i < N_HOST_CONTROLLERS; i++)
+                fuzz.runtime.cgroups.controllers[i].parent_fd = -1;
         task_queue_init(&fuzz.runtime.queue, &fuzz.loop);
 }
 
