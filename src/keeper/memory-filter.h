@@ -7,7 +7,7 @@
  * process that had them. Sockets keep the sizes of their buffers.
  *
  *   memfd_create, memfd_secret, vmsplice         ENOSYS
- *   mmap with MAP_SHARED and MAP_ANONYMOUS       EPERM; shm_open() and shmget() are there instead
+ *   mmap with MAP_SHARED and MAP_ANONYMOUS       EPERM; POSIX and System V shared memory are there instead
  *   setsockopt of SO_SNDBUF and SO_RCVBUF        does nothing
  *
  * The same is true of a shared mapping of /dev/zero: such a sandbox has /dev/full in its place, which reads the same

@@ -116,16 +116,16 @@ static int receive_report(KeptSandbox *sandbox, HutchError *err) {
         InitReport report = {};
         int fds[N_FDS + N_MEMORY_PARTS];
         bool has_upper = sandbox->config->root_in_memory;
-        int n_before = has_upper ? N_FDS : N_FDS - 1;
-        int n_parts = keeper_config_measures_memory(sandbox->config) ? N_MEMORY_PARTS : 0;
-        int r = fds_receive(sandbox->init_socket, &report, sizeof(report), fds, (size_t) (n_before + n_parts));
+        size_t n_before = has_upper ? N_FDS : N_FDS - 1;
+        size_t n_fds = n_before + (keeper_config_measures_memory(sandbox->config) ? N_MEMORY_PARTS : 0);
+        int r = fds_receive(sandbox->init_socket, &report, sizeof(report), fds, n_fds);
         if (r < 0)
                 return fail(sandbox->config, err, r, "its PID 1 ended at once");
         if (report.reason[0] != '\0')
                 return error_set(err, -report.error, report.reason, "%s", report.what);
         if (report.error != 0)
                 return fail(sandbox->config, err, -report.error, report.what);
-        if (r != n_before + n_parts)
+        if ((size_t) r != n_fds)
                 return fail(sandbox->config, err, -EBADMSG, "its PID 1 sent no descriptors");
         memcpy(sandbox->namespaces, fds, sizeof(sandbox->namespaces));
         sandbox->ptmx = fds[N_NAMESPACES];
@@ -133,7 +133,7 @@ static int receive_report(KeptSandbox *sandbox, HutchError *err) {
         sandbox->message_queues = fds[N_NAMESPACES + 2];
         sandbox->image = fds[N_NAMESPACES + 3];
         sandbox->upper = has_upper ? fds[N_NAMESPACES + 4] : -1;
-        if (n_parts > 0)
+        if (n_fds > n_before)
                 memcpy(sandbox->memory_parts, fds + n_before, sizeof(sandbox->memory_parts));
         return 0;
 }

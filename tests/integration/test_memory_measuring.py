@@ -225,9 +225,15 @@ def test_nothing_is_counted_twice(daemon, limited, what):
 
 
 def test_what_an_exec_left_is_killed_too(daemon, limited):
-    left = "if os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n"
-    left += "        time.sleep(1)\n        hold(256); time.sleep(1000)"
-    assert daemon.run(limited, *program(f"{left}\n    os._exit(0)")).exec.result.exit_code == 0
+    left = """
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                time.sleep(1)
+                hold(256)
+                time.sleep(1000)
+            os._exit(0)"""
+    assert daemon.run(limited, *program(left)).exec.result.exit_code == 0
     wait_until(lambda: [hit.exec_id for hit in hits(daemon, limited, "memory_bytes")] == [""])
     wait_until(lambda: daemon.shell(limited, "cat /proc/[0-9]*/comm | grep -c python || true") == "0\n")
 

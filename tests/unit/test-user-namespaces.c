@@ -25,7 +25,7 @@
 #define MAX "proc/sys/user/max_user_namespaces"
 #define PROFILE "etc/apparmor.d/hutch"
 
-static char root[] = "/tmp/hutch-test-userns-XXXXXX";
+static char root[64];
 
 static const char *const folders[] = {
         "proc", "proc/sys", "proc/sys/kernel", "proc/sys/user", "etc", "etc/apparmor.d"
@@ -49,7 +49,7 @@ static void set_file(const char *name, const char *text) {
 
 static int set_up(void **state) {
         (void) state;
-        (void) strcpy(root + strlen(root) - 6, "XXXXXX");
+        (void) snprintf(root, sizeof(root), "/tmp/hutch-test-userns-XXXXXX");
         if (!mkdtemp(root))
                 return -1;
         for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++)
