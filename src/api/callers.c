@@ -16,7 +16,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/strings.h"
-#include "base/token-file.h"
+#include "local/token-file.h"
 #include "rpc/core/metadata.h"
 #include "rpc/peer.h"
 

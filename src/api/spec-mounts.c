@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* What lives here: the rules of targets, and mounts, copies and tools on their way into the model. What does not: which
- * sources may be had (policy/sources.c). */
+ * sources may be had (host/sources.c). */
 
 #include "api/spec-mounts.h"
 
@@ -12,9 +12,9 @@
 #include "api/process-rules.h"
 #include "base/strings.h"
 #include "contract/hutch/v1/sandbox.pb-c.h"
+#include "host/sources.h"
+#include "host/tools.h"
 #include "policy/path-rules.h"
-#include "policy/sources.h"
-#include "policy/tools.h"
 
 #define MOUNTS_MAX 64
 #define COPIES_MAX 64

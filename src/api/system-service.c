@@ -14,7 +14,7 @@
 #include "api/times.h"
 #include "base/strings.h"
 #include "contract/hutch/v1/system.pb-c.h"
-#include "policy/tools.h"
+#include "host/tools.h"
 #include "runtime/runtime.h"
 
 #define INFO_LIMITS_FIELD 4

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* What lives here: which tokens are accepted now. What does not: their form and that of their file
- * (base/token-file.c), and who is who (callers.c). */
+ * (local/token-file.c), and who is who (callers.c). */
 
 #include "api/tokens.h"
 
@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/token-file.h"
+#include "local/token-file.h"
 #include "model/reason.h"
 
 struct Tokens {

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 
-/* The bearer tokens that are accepted: those of a file (base/token-file.h), which is looked at for each call and read
+/* The bearer tokens that are accepted: those of a file (local/token-file.h), which is looked at for each call and read
  * again when it changed. So a token that was revoked is refused from the next call on, on whatever connection. */
 
 typedef struct Tokens Tokens;

@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/paths.h"
 #include "base/strings.h"
 #include "cli/report.h"
+#include "local/paths.h"
 #include "pbtext/pbtext.h"
 
 #define UNIX_PREFIX "unix:"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What lives here: changing and showing the contexts file. What does not: what is in it (base/contexts.c), and its use
+/* What lives here: changing and showing the contexts file. What does not: what is in it (local/contexts.c), and its use
  * (libhutch). */
 
 #include "cli/context-commands.h"
@@ -11,17 +11,17 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/contexts.h"
 #include "base/fd.h"
 #include "base/memory.h"
-#include "base/paths.h"
-#include "base/private-file.h"
 #include "base/strings.h"
-#include "base/token-file.h"
 #include "cli/connection.h"
 #include "cli/exit-codes.h"
 #include "cli/output.h"
 #include "cli/report.h"
+#include "local/contexts.h"
+#include "local/paths.h"
+#include "local/private-file.h"
+#include "local/token-file.h"
 
 static int fail(const HutchError *err) {
         report_note("%s", error_message(err));

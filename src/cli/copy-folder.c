@@ -17,9 +17,9 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/memory.h"
-#include "base/program.h"
 #include "cli/copy-parts.h"
 #include "cli/report.h"
+#include "local/program.h"
 
 #define BUFFER_SIZE ((size_t) 1 << 20)
 

@@ -22,11 +22,11 @@
 
 #include "base/fd.h"
 #include "base/memory.h"
-#include "base/overlay-try.h"
-#include "base/project-quota.h"
 #include "base/strings.h"
-#include "base/user-namespaces.h"
 #include "cli/doctor.h"
+#include "host/overlay-try.h"
+#include "host/project-quota.h"
+#include "host/user-namespaces.h"
 
 #define FREE_SPACE_LOW ((uint64_t) 1 << 30)
 #define FILES_LOW 4096

@@ -18,8 +18,8 @@
 
 #include "base/memory.h"
 #include "base/strings.h"
-#include "base/subordinate-ids.h"
 #include "cli/doctor.h"
+#include "host/subordinate-ids.h"
 
 #define FIRST_SUBORDINATE 100000u
 

@@ -13,13 +13,13 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
-#include "base/paths.h"
-#include "base/program.h"
 #include "base/strings.h"
 #include "cli/connection.h"
 #include "cli/output.h"
 #include "cli/program-line.h"
 #include "cli/report.h"
+#include "local/paths.h"
+#include "local/program.h"
 #include "pbtext/pbtext.h"
 
 #define INSTALL "make install"

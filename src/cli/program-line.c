@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* What lives here: asking another program of Hutch's for a line. What does not: where programs are
- * (base/program.c). */
+ * (local/program.c). */
 
 #include "cli/program-line.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* What lives here: changing the file of a daemon's tokens, which looks at it by itself. What does not: what is in the
- * file (base/token-file.c), and the tokens of a client (context-commands.c). */
+ * file (local/token-file.c), and the tokens of a client (context-commands.c). */
 
 #include "cli/token-commands.h"
 
@@ -14,15 +14,15 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/memory.h"
-#include "base/paths.h"
-#include "base/private-file.h"
-#include "base/program.h"
 #include "base/strings.h"
-#include "base/token-file.h"
 #include "cli/exit-codes.h"
 #include "cli/output.h"
 #include "cli/program-line.h"
 #include "cli/report.h"
+#include "local/paths.h"
+#include "local/private-file.h"
+#include "local/program.h"
+#include "local/token-file.h"
 
 static int fail(const HutchError *err) {
         report_note("%s", error_message(err));

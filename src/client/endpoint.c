@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* What lives here: which daemon is meant. What does not: connecting (rpc/connector.c), the default socket
- * (base/paths.c), and the contexts file (base/contexts.c). */
+ * (local/paths.c), and the contexts file (local/contexts.c). */
 
 #include "client/endpoint.h"
 
@@ -10,12 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/contexts.h"
 #include "base/memory.h"
-#include "base/paths.h"
 #include "base/strings.h"
-#include "base/token-file.h"
 #include "client/user-daemon.h"
+#include "local/contexts.h"
+#include "local/paths.h"
+#include "local/token-file.h"
 
 #define UNIX_PREFIX "unix:"
 

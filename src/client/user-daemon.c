@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* What lives here: whether the daemon of this user runs, starting and ending it. What does not: the process that is
- * started (detached.c), and where the daemon listens (base/paths.c). */
+ * started (detached.c), and where the daemon listens (local/paths.c). */
 
 #include "client/user-daemon.h"
 
@@ -22,10 +22,10 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/memory.h"
-#include "base/paths.h"
-#include "base/program.h"
 #include "base/strings.h"
 #include "client/detached.h"
+#include "local/paths.h"
+#include "local/program.h"
 
 #define START_TIMEOUT (30 * NSEC_PER_SEC)
 #define STOP_TIMEOUT (60 * NSEC_PER_SEC)

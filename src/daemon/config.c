@@ -16,8 +16,8 @@
 #include "base/clock.h"
 #include "base/duration.h"
 #include "base/strings.h"
+#include "host/tools.h"
 #include "model/ids.h"
-#include "policy/tools.h"
 
 #define CONFIG_SIZE_MAX (1 << 20)
 #define TOOLS_PREFIX "tools."

@@ -72,7 +72,7 @@ typedef struct Config {
 
         char **source_read;  /* folders; NULL: by the user */
         char **source_write; /* the same */
-        char **tools;        /* "NAME=PATH" for each part of one (policy/tools.h), ends with NULL; NULL: none */
+        char **tools;        /* "NAME=PATH" for each part of one (host/tools.h), ends with NULL; NULL: none */
 
         char *keeper; /* NULL: beside hutchd, or where it is installed */
 } Config;

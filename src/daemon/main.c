@@ -12,10 +12,10 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "base/paths.h"
 #include "daemon/config.h"
 #include "daemon/daemon.h"
 #include "daemon/remote.h"
+#include "local/paths.h"
 #include "store/store.h"
 
 static const char help[] = "Usage: hutchd [OPTION]...\n"

@@ -8,8 +8,8 @@
 #include <sys/types.h>
 
 #include "base/error.h"
-#include "base/id-map.h"
 #include "base/memory.h"
+#include "host/id-map.h"
 #include "policy/path-patterns.h"
 
 /* What a keeper is told at its start: hutch.keeper.v1.KeeperConfig in a sealed memfd.

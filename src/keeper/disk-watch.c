@@ -20,7 +20,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
-#include "base/project-quota.h"
+#include "host/project-quota.h"
 #include "keeper/cgroup.h"
 #include "keeper/disk-rule.h"
 #include "keeper/kept-sandbox.h"

@@ -9,7 +9,7 @@
 
 /* Keeps a sandbox within what it may have on disk, in its folder fs/ with all that is in it.
  *
- * Where the folder belongs to a project with a quota (base/project-quota.h), the file system does: writing fails. What
+ * Where the folder belongs to a project with a quota (host/project-quota.h), the file system does: writing fails. What
  * is left to do is to look how much it has, once a second while processes run, and to tell when that is all it may.
  *
  * Otherwise the sandbox is measured when that may be worth it (disk-rule.h), by a process of its own that is privileged

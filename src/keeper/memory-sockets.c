@@ -33,7 +33,7 @@ static uint64_t held(const struct rtattr *attribute) {
                numbers[SK_MEMINFO_OPTMEM] + numbers[SK_MEMINFO_BACKLOG];
 }
 
-/* Adds a socket, which @message tells of: a structure of @told bytes, and attributes, of which @type has the numbers. */
+/* Adds a socket, which @message tells of: a structure of @told bytes, then attributes. That of @type has the numbers. */
 static void add_socket(const struct nlmsghdr *message, size_t told, uint16_t type, Sum *sum) {
         const char *bytes = (const char *) message;
         size_t at = NLMSG_ALIGN(NLMSG_LENGTH(told));

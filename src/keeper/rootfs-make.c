@@ -17,7 +17,7 @@
 
 #include "base/fd-pass.h"
 #include "base/fd.h"
-#include "base/project-quota.h"
+#include "host/project-quota.h"
 #include "keeper/host-image.h"
 #include "keeper/mounts.h"
 #include "keeper/remove.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What lives here: the ids of sandboxes without root. What does not: mapping ids as such (base/id-map.c), the one id
+/* What lives here: the ids of sandboxes without root. What does not: mapping ids as such (host/id-map.c), the one id
  * that PID 1 maps itself (init.c). */
 
 #include "keeper/rootless.h"

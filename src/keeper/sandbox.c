@@ -22,7 +22,7 @@
 #include "base/clock.h"
 #include "base/fd-pass.h"
 #include "base/fd.h"
-#include "base/user-namespaces.h"
+#include "host/user-namespaces.h"
 #include "keeper/cgroup.h"
 #include "keeper/init.h"
 #include "keeper/kept-sandbox.h"

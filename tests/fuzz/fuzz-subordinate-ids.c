@@ -2,7 +2,7 @@
 
 /* Input: the text of /etc/subuid. */
 
-#include "base/subordinate-ids.h"
+#include "host/subordinate-ids.h"
 
 #include <assert.h>
 #include <stdint.h>

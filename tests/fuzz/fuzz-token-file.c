@@ -2,7 +2,7 @@
 
 /* Input: a file of tokens, and at the same time a token. */
 
-#include "base/token-file.h"
+#include "local/token-file.h"
 
 #include <assert.h>
 #include <errno.h>

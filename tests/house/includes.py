@@ -12,18 +12,21 @@ MAY_INCLUDE = {
     "rpc": {"contract/google", "contract/grpc"},  # what gRPC itself defines
     "rpc/core": {"contract/google"},  # has no sockets and no clock
     "pbtext": set(),
+    "local": set(),
     "model": set(),
-    "host": {"model"},
     "policy": {"model"},
+    "host": {"model", "policy"},
     "store": {"model"},
     "output": {"model"},
     "runtime": {"host", "model", "policy", "rpc", "contract"},
     "control": {"model", "policy", "store", "output", "runtime/runtime.h"},
-    "api": {"rpc", "control", "model", "policy", "runtime/runtime.h", "contract"},
-    "keeper": {"rpc", "model", "policy", "output", "contract"},
-    "client": {"rpc", "model", "policy", "contract"},
-    "cli": {"host", "pbtext"},  # and <hutch/hutch.h>, as everybody outside has it
-    "daemon": {"rpc", "host", "model", "policy", "store", "runtime", "control", "api", "contract/hutch/files.h"},
+    "api": {"rpc", "control", "model", "policy", "runtime/runtime.h", "contract"}
+    | {"host/sources.h", "host/tools.h", "local/token-file.h"},
+    "keeper": {"rpc", "model", "policy", "host", "output", "contract"},
+    "client": {"rpc", "local", "model", "policy", "contract"},
+    "cli": {"host", "local", "pbtext"},  # and <hutch/hutch.h>, as everybody outside has it
+    "daemon": {"rpc", "host", "local", "model", "policy", "store", "runtime", "control", "api"}
+    | {"contract/hutch/files.h"},
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.MULTILINE)

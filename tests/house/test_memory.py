@@ -8,7 +8,7 @@ from tree import ROOT
 
 ABORTING = re.compile(r"\b(new0|xcalloc|xreallocarray|xstrn?dup|abort|assert)\s*\(")
 ROOMS = ("rpc", "client")
-RULES = ("base/contexts", "base/paths", "base/program")
+RULES = ("local/contexts", "local/paths", "local/program")
 RULES += ("model/environment", "model/ids", "model/labels", "model/selector")
 SOURCES = [file for room in ROOMS for file in sorted((ROOT / "src" / room).glob("*.[ch]"))]
 SOURCES += [ROOT / "src" / f"{rule}.c" for rule in (*RULES, "policy/path-rules")]

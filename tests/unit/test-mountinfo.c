@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "base/mountinfo.h"
+#include "host/mountinfo.h"
 
 static void lines_are_read(void **state) {
         static const struct {

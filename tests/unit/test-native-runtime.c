@@ -19,10 +19,10 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
-#include "base/program.h"
 #include "base/strings.h"
 #include "host/cgroup-tree.h"
 #include "host/disk-weights.h"
+#include "local/program.h"
 #include "runtime/native/cgroup.h"
 #include "runtime/native/limit-hits.h"
 

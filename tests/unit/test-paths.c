@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 #include "base/memory.h"
-#include "base/paths.h"
+#include "local/paths.h"
 
 static void clear_environment(void) {
         static const char *const names[] = { "HUTCH_SOCKET",    "HUTCH_STATE",    "HUTCH_CONFIG", "XDG_RUNTIME_DIR",

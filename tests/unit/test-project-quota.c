@@ -2,7 +2,7 @@
 
 /* Quotas of projects, as far as the file system of /tmp has them. The tests of whole sandboxes make one that does. */
 
-#include "base/project-quota.h"
+#include "host/project-quota.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -17,8 +17,8 @@
 #include <cmocka.h>
 
 #include "base/memory.h"
+#include "host/sources.h"
 #include "model/reason.h"
-#include "policy/sources.h"
 
 #define OWNER 54321 /* of what may be written, where the test is root */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-#include "base/subordinate-ids.h"
+#include "host/subordinate-ids.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -14,8 +14,8 @@
 #include <cmocka.h>
 
 #include "base/memory.h"
-#include "base/private-file.h"
-#include "base/token-file.h"
+#include "local/private-file.h"
+#include "local/token-file.h"
 
 #define DIGEST "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08" /* of "test" */
 

@@ -2,7 +2,7 @@
 
 /* What hosts have against user namespaces, in folders that look like such hosts. */
 
-#include "base/user-namespaces.h"
+#include "host/user-namespaces.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What lives here: which projects sandboxes' files are. What does not: how the kernel is asked (base/project-quota.c),
+/* What lives here: which projects sandboxes' files are. What does not: how the kernel is asked (host/project-quota.c),
  * limits themselves, which keepers set. */
 
 #include "runtime/native/disk-quota.h"
@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "base/project-quota.h"
+#include "host/project-quota.h"
 #include "runtime/native/uid-range.h"
 
 #define PROJECTS_FIRST 0x40000000u /* far from what people number by hand */

@@ -3,7 +3,7 @@
 
 #include <stdint.h>
 
-/* Quotas for what sandboxes have on disk, where the state folder's file system has them: base/project-quota.h. Each
+/* Quotas for what sandboxes have on disk, where the state folder's file system has them: host/project-quota.h. Each
  * sandbox's files are a project, numbered by its range of uids. Keepers assign and limit; the daemon finds out whether
  * that can be done, and takes limits away when a sandbox goes. */
 

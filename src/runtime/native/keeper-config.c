@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/memory.h"
-#include "base/subordinate-ids.h"
+#include "host/subordinate-ids.h"
 #include "rpc/core/protobuf.h"
 #include "runtime/native/keeper-messages.h"
 #include "runtime/native/uid-range.h"

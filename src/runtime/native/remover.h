@@ -5,7 +5,7 @@
 #include <uv.h>
 
 #include "base/error.h"
-#include "base/id-map.h"
+#include "host/id-map.h"
 #include "runtime/native/keeper-nest.h"
 
 /* Removing what is in trash/: by processes, since that may take any time, a few at once. What fails is logged and tried

@@ -7,8 +7,8 @@
 #include <uv.h>
 
 #include "base/error.h"
-#include "base/id-map.h"
 #include "host/cgroups.h"
+#include "host/id-map.h"
 #include "runtime/native/calls.h"
 #include "runtime/native/child-process.h"
 #include "runtime/native/input.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What lives here: opening all sources of a sandbox. What does not: the rules (policy/sources.c), handing them to the
+/* What lives here: opening all sources of a sandbox. What does not: the rules (host/sources.c), handing them to the
  * keeper (keeper-process.c). */
 
 #include "runtime/native/sources.h"
@@ -10,7 +10,7 @@
 
 #include "base/memory.h"
 #include "base/strings.h"
-#include "policy/tools.h"
+#include "host/tools.h"
 
 static size_t depth_of(const char *path) {
         size_t depth = 0;

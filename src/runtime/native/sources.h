@@ -5,7 +5,7 @@
 #include <stddef.h>
 
 #include "base/error.h"
-#include "policy/sources.h"
+#include "host/sources.h"
 #include "runtime/runtime.h"
 
 /* A folder or file of the host that a sandbox is started with. */

@@ -2,7 +2,7 @@
 
 /* What lives here: the kernel's calls for quotas of projects. What does not: which projects there are. */
 
-#include "base/project-quota.h"
+#include "host/project-quota.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -3,7 +3,7 @@
 /* What lives here: which tools there are, and where they have their files. What does not: whether these may be had
  * (sources.c). */
 
-#include "policy/tools.h"
+#include "host/tools.h"
 
 #include <errno.h>
 #include <limits.h>

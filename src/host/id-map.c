@@ -3,7 +3,7 @@
 /* What lives here: running newuidmap and newgidmap, and user namespaces with what they map. What does not: which ids a
  * user has (subordinate-ids.c), sandboxes. */
 
-#include "base/id-map.h"
+#include "host/id-map.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -3,7 +3,7 @@
 /* What lives here: where the daemon's things are. What does not: what is in them, and how the programs find each other
  * (program.c). */
 
-#include "base/paths.h"
+#include "local/paths.h"
 
 #include <errno.h>
 #include <limits.h>

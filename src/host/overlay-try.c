@@ -3,7 +3,7 @@
 /* What lives here: trying to make overlays. What does not: those of sandboxes (keeper/rootfs-enter.c,
  * keeper/rootfs-host.c). */
 
-#include "base/overlay-try.h"
+#include "host/overlay-try.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,7 +2,7 @@
 
 /* What lives here: files that nobody but their owner may read. What does not: what is in them. */
 
-#include "base/private-file.h"
+#include "local/private-file.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,7 +2,7 @@
 
 /* What lives here: finding the other programs. What does not: starting them. */
 
-#include "base/program.h"
+#include "local/program.h"
 
 #include <limits.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 
 /* What lives here: the contexts file, read and written. What does not: which context is meant (client/endpoint.c). */
 
-#include "base/contexts.h"
+#include "local/contexts.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -11,9 +11,9 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "base/private-file.h"
 #include "base/strings.h"
-#include "base/token-file.h"
+#include "local/private-file.h"
+#include "local/token-file.h"
 
 #define FILE_MAX_BYTES ((size_t) 1 << 20)
 

@@ -3,7 +3,7 @@
 /* What lives here: the rules of sources, and opening them by these. What does not: what is done with them (the keeper),
  * where they come to be inside (the api). */
 
-#include "policy/sources.h"
+#include "host/sources.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,8 +21,8 @@
 
 #include "base/fd.h"
 #include "base/memory.h"
-#include "base/mountinfo.h"
 #include "base/strings.h"
+#include "host/mountinfo.h"
 #include "model/reason.h"
 #include "policy/path-rules.h"
 

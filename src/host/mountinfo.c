@@ -2,7 +2,7 @@
 
 /* What lives here: the lines of mountinfo. What does not: reading the file. */
 
-#include "base/mountinfo.h"
+#include "host/mountinfo.h"
 
 #include <string.h>
 

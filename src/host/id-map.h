@@ -10,7 +10,7 @@
 /* Ids of user namespaces that an ordinary user makes: its own uid and gid are 0 inside, and behind them come its
  * subordinate ids, in their order, from 1. Only newuidmap and newgidmap, which are root's, may map those.
  *
- *         r = subordinate_ids_find(&map, &err);        base/subordinate-ids.h
+ *         r = subordinate_ids_find(&map, &err);        host/subordinate-ids.h
  *         r = id_map_apply(&map, pid, &err);           for a process that is in its new namespace
  *         r = id_map_enter(&map, &err);                for the calling one */
 

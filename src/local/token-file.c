@@ -3,7 +3,7 @@
 /* What lives here: bearer tokens and the file with their digests, read and written. What does not: when it is read, and
  * what becomes of a token (api/tokens.c). */
 
-#include "base/token-file.h"
+#include "local/token-file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,8 +17,8 @@
 
 #include "base/fd.h"
 #include "base/memory.h"
-#include "base/private-file.h"
 #include "base/strings.h"
+#include "local/private-file.h"
 
 #define FILE_MAX_BYTES ((size_t) 4 << 20)
 #define LOADED_MAX 4096 /* bytes of a token that may be anybody's */

@@ -10,7 +10,7 @@
  *         { "current": "prod",
  *           "contexts": { "prod": { "address": "example.com:7443", "ca_file": "/etc/ca.pem", "token": "hutch_…" } } }
  *
- * It is for its owner only, because tokens are in it: base/private-file.h. */
+ * It is for its owner only, because tokens are in it: local/private-file.h. */
 
 typedef struct Context {
         char *name;

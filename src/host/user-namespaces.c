@@ -3,7 +3,7 @@
 /* What lives here: trying user namespaces, and the settings of hosts that forbid them. What does not: mapping ids
  * (id-map.c), building sandboxes (keeper/). */
 
-#include "base/user-namespaces.h"
+#include "host/user-namespaces.h"
 
 #include <errno.h>
 #include <fcntl.h>

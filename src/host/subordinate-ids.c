@@ -2,7 +2,7 @@
 
 /* What lives here: reading /etc/subuid and /etc/subgid. What does not: mapping what they give (id-map.c). */
 
-#include "base/subordinate-ids.h"
+#include "host/subordinate-ids.h"
 
 #include <errno.h>
 #include <fcntl.h>

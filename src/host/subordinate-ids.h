@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/error.h"
-#include "base/id-map.h"
+#include "host/id-map.h"
 
 /* The ids that /etc/subuid and /etc/subgid give to a user beside its own, as `name:first:count` or `uid:first:count`.
  *

@@ -5,7 +5,7 @@
 #include <stddef.h>
 
 #include "base/error.h"
-#include "policy/sources.h"
+#include "host/sources.h"
 
 /* Tools: named bundles of files and folders of the host, for sandboxes to have read-only. Some are known to everybody:
  * what programs have in their user's home. The operator names others, or the same ones otherwise.
