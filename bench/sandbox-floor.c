@@ -33,9 +33,9 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/strings.h"
-#include "keeper/remove.h"
-#include "keeper/rootfs.h"
-#include "keeper/shared-sys.h"
+#include "keeper/root/remove.h"
+#include "keeper/root/rootfs.h"
+#include "keeper/root/shared-sys.h"
 
 #define NAMESPACES (CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS)
 #define UID_BASE 0x40000000u

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What lives here: trying to make overlays. What does not: those of sandboxes (keeper/rootfs-enter.c,
- * keeper/rootfs-host.c). */
+/* What lives here: trying to make overlays. What does not: those of sandboxes (keeper/root/rootfs-enter.c,
+ * keeper/root/rootfs-host.c). */
 
 #include "host/overlay-try.h"
 

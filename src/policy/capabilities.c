@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What lives here: the names of capabilities. What does not: who has them inside (keeper/spawn.c). */
+/* What lives here: the names of capabilities. What does not: who has them inside (keeper/execs/spawn.c). */
 
 #include "policy/capabilities.h"
 

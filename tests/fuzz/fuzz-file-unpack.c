@@ -3,7 +3,7 @@
 /* Input: the first byte says how the archive is sent (compression, overwrite, size of messages), the rest is the
  * archive. It is unpacked by the method itself into a folder, beside a canary that must stay as it is. */
 
-#include "keeper/file-methods.h"
+#include "keeper/worker/file-methods.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -18,9 +18,9 @@
 #include "base/fd.h"
 #include "base/memory.h"
 #include "contract/hutch/v1/file.pb-c.h"
-#include "keeper/file-frames.h"
-#include "keeper/file-path.h"
-#include "keeper/remove.h"
+#include "keeper/root/remove.h"
+#include "keeper/worker/file-frames.h"
+#include "keeper/worker/file-path.h"
 #include "model/reason.h"
 
 #define SIZE_MAX_BYTES (1 << 20) /* of what is unpacked */

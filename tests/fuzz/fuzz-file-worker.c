@@ -3,7 +3,7 @@
 /* Input: a byte that chooses the method, and its messages, each after two bytes that say how long it is. They are done
  * in a folder of /tmp that is made anew for each. */
 
-#include "keeper/file-worker.h"
+#include "keeper/worker/file-worker.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -17,11 +17,11 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "keeper/file-frames.h"
-#include "keeper/file-layers.h"
-#include "keeper/file-methods.h"
-#include "keeper/file-path.h"
-#include "keeper/remove.h"
+#include "keeper/root/remove.h"
+#include "keeper/worker/file-frames.h"
+#include "keeper/worker/file-layers.h"
+#include "keeper/worker/file-methods.h"
+#include "keeper/worker/file-path.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

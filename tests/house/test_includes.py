@@ -55,6 +55,7 @@ def test_nobody_includes_daemon(tmp_path, room):
         ("rpc__x_c", '#include "contract/hutch/x.h"', 'rpc may not include "contract/hutch/x.h"'),
         ("control__x_c", '#include "contract/x.pb-c.h"', 'control may not include "contract/x.pb-c.h"'),
         ("cli__x_c", '#include "contract/x.pb-c.h"', 'cli may not include "contract/x.pb-c.h"'),
+        ("keeper__worker__x_c", '#include "keeper/files/x.h"', 'keeper/worker may not include "keeper/files/x.h"'),
         ("rpc__core__x_c", '#include "rpc/server.h"', 'rpc/core may not include "rpc/server.h"'),
         ("base__x_c", '#include "error.h"', '"error.h" does not name its room'),
         ("base__x_c", '#include "../model/id.h"', '"../model/id.h" does not name its room'),

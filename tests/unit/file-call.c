@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "keeper/file-path.h"
+#include "keeper/worker/file-path.h"
 #include "test.h"
 
 static int count_fds(void) {

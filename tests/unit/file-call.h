@@ -4,8 +4,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "keeper/file-frames.h"
-#include "keeper/file-worker.h"
+#include "keeper/worker/file-frames.h"
+#include "keeper/worker/file-worker.h"
 
 /* Methods of file workers, run in a process of their own, with a folder of the test's as their root:
  *

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-#include "keeper/bare-wait.h"
+#include "keeper/box/bare-wait.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -2,7 +2,7 @@
 
 /* Packing and unpacking with plain folders. Witnesses: GNU tar, and libarchive, which is what bsdtar is made of. */
 
-#include "keeper/file-methods.h"
+#include "keeper/worker/file-methods.h"
 
 #include <archive.h>
 #include <archive_entry.h>
@@ -20,8 +20,8 @@
 #include "base/strings.h"
 #include "contract/hutch/v1/file.pb-c.h"
 #include "file-call.h"
-#include "keeper/remove.h"
-#include "keeper/tar-head.h"
+#include "keeper/archive/tar-head.h"
+#include "keeper/root/remove.h"
 #include "rpc/core/protobuf.h"
 #include "test.h"
 

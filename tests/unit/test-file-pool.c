@@ -2,7 +2,7 @@
 
 /* Workers that say what none would: what the keeper makes of one that was taken over. */
 
-#include "keeper/file-pool.h"
+#include "keeper/files/file-pool.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -13,9 +13,9 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "keeper/file-process.h"
-#include "keeper/kept-sandbox.h"
-#include "keeper/limit-groups.h"
+#include "keeper/box/kept-sandbox.h"
+#include "keeper/box/limit-groups.h"
+#include "keeper/worker/file-process.h"
 
 #include "test.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-#include "keeper/file-methods.h"
+#include "keeper/worker/file-methods.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include "base/strings.h"
 #include "contract/hutch/v1/file.pb-c.h"
 #include "file-call.h"
-#include "keeper/remove.h"
+#include "keeper/root/remove.h"
 #include "test.h"
 
 /* A root "box" with the watched folder "top", beside "side"; the test stands in the box. */

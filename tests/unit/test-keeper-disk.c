@@ -12,9 +12,9 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
-#include "keeper/disk-rule.h"
-#include "keeper/disk-usage.h"
-#include "keeper/remove.h"
+#include "keeper/disk/disk-rule.h"
+#include "keeper/disk/disk-usage.h"
+#include "keeper/root/remove.h"
 #include "test.h"
 
 #define KIB UINT64_C(1024)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-#include "keeper/file-worker.h"
+#include "keeper/worker/file-worker.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,15 +14,15 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "keeper/file-draft.h"
-#include "keeper/file-info.h"
-#include "keeper/file-methods.h"
-#include "keeper/file-path.h"
-#include "keeper/file-process.h"
-#include "keeper/file-requests.h"
-#include "keeper/file-uploads.h"
-#include "keeper/name-heap.h"
-#include "keeper/page-token.h"
+#include "keeper/files/file-requests.h"
+#include "keeper/worker/file-draft.h"
+#include "keeper/worker/file-info.h"
+#include "keeper/worker/file-methods.h"
+#include "keeper/worker/file-path.h"
+#include "keeper/worker/file-process.h"
+#include "keeper/worker/file-uploads.h"
+#include "keeper/worker/name-heap.h"
+#include "keeper/worker/page-token.h"
 #include "rpc/core/protobuf.h"
 #include "test.h"
 

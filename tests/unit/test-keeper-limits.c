@@ -3,7 +3,7 @@
 /* What is written where the v2 tree has the controllers, in folders that look like it: the hosts of tests may have them
  * in v1 hierarchies, and those are tested by the limits themselves. */
 
-#include "keeper/limit-groups.h"
+#include "keeper/box/limit-groups.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-#include "keeper/messages.h"
+#include "keeper/keeper/messages.h"
 
 #include <errno.h>
 #include <string.h>

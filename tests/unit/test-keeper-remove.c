@@ -2,7 +2,7 @@
 
 /* Folders that are hard to remove, as root and as their plain owner. */
 
-#include "keeper/remove.h"
+#include "keeper/root/remove.h"
 
 #include <errno.h>
 #include <fcntl.h>

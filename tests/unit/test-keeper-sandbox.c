@@ -3,7 +3,7 @@
 /* Sandboxes with real namespaces: built, entered, frozen, ended. As root, with a range of uids and cgroups; and then
  * again without root, what there is of it. */
 
-#include "keeper/sandbox.h"
+#include "keeper/box/sandbox.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -22,8 +22,8 @@
 #include "base/fd.h"
 #include "base/memory.h"
 #include "base/strings.h"
-#include "keeper/remove.h"
-#include "keeper/rootfs.h"
+#include "keeper/root/remove.h"
+#include "keeper/root/rootfs.h"
 #include "test.h"
 
 #define UID_BASE 0x70000000u

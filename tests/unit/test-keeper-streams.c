@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-#include "keeper/input.h"
+#include "keeper/execs/input.h"
+#include "keeper/execs/pump.h"
 #include "keeper/loop.h"
-#include "keeper/pump.h"
 
 #include <errno.h>
 #include <fcntl.h>

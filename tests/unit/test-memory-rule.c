@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-#include "keeper/memory-rule.h"
+#include "keeper/memory/memory-rule.h"
 
 #include "base/clock.h"
 #include "test.h"

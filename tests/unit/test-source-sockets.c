@@ -16,8 +16,8 @@
 
 #include "base/fd.h"
 #include "base/memory.h"
-#include "keeper/remove.h"
-#include "keeper/source-sockets.h"
+#include "keeper/root/remove.h"
+#include "keeper/root/source-sockets.h"
 
 static char top[] = "/tmp/test-source-sockets-XXXXXX";
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* What lives here: the process that others are forked from, and what it is asked. What does not: what it does then
- * (keeper/nest.c). */
+ * (keeper/keeper/nest.c). */
 
 #include "runtime/native/keeper-nest.h"
 

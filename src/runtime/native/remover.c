@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* What lives here: which folders are to be removed, and the processes that do. What does not: how trees are removed,
- * which is the keeper's (keeper/remove.h). */
+ * which is the keeper's (keeper/root/remove.h). */
 
 #include "runtime/native/remover.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* What lives here: the list of allowed system calls, and making a program of it. What does not: installing it
- * (keeper/privileges.c).
+ * (keeper/box/privileges.c).
  *
  * Every start of a program inside has the kernel check, translate and compile what is installed, which takes as long as
  * the program is long. libseccomp, which knows the numbers of the calls, makes one that compares with each of them.
