@@ -283,8 +283,10 @@ class RuntimeInfo(_message.Message):
         """What it can do beyond the least: "pause", "snapshot", "egress", "companions", "gpus", "udp-ports", "uid-ranges"
         (sandboxes have more than one user), "own-uid-ranges" (and share none of them), "landlock" (a second wall around
         files), "landlock-truncate" (which also keeps them from being cut off), "landlock-scopes" (and is around processes
-        and abstract sockets, too); and how it limits disk: "disk-quota" (writing fails) or "disk-accounting" (whoever
-        writes is killed soon after).
+        and abstract sockets, too); "private-files" (files of the host have inodes of the sandbox's own); "root-in-memory"
+        (changes to the root are gone when a sandbox is stopped); "memory-accounting" (memory_bytes is enforced by
+        measuring); and how it limits disk: "disk-quota" (writing fails) or "disk-accounting" (whoever writes is killed
+        soon after).
         """
 
     @_builtins.property
