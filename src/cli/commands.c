@@ -534,7 +534,7 @@ const Command commands[] = {
         {
                 .name = "doctor",
                 .operands = "",
-                .summary = "Look what this machine lacks, and say what mends it",
+                .summary = "Check this machine and print how to fix what is missing",
                 .details = "Works without a daemon. Ends with 1 when sandboxes cannot run here.",
                 .options = { output_options, global_options },
                 .run = command_doctor,
