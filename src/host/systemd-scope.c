@@ -92,6 +92,7 @@ static _Noreturn void run(const char *folder, int output, const char *const *arg
         (void) dup2(output, STDOUT_FILENO);
         (void) dup2(output, STDERR_FILENO);
         (void) setenv("LC_ALL", "C", 1);
+        (void) unsetenv("NOTIFY_SOCKET"); /* busctl would tell the service manager about its own failures */
         if (folder) {
                 char path[4096];
 

@@ -35,8 +35,8 @@ static void write_busctl(const Fixture *fixture, const char *body) {
         (void) snprintf(path, sizeof(path), "%s/busctl", fixture->folder);
         file = fopen(path, "we");
         assert_non_null(file);
-        (void) fprintf(file, "#!/bin/sh\nscope=%s method=$7 folder=%s\necho \"$@\" >> %s/calls\n%s\n", fixture->cgroup,
-                       fixture->folder, fixture->folder, body);
+        (void) fprintf(file, "#!/bin/sh\nscope=%s method=$7 folder=%s\necho \"$NOTIFY_SOCKET$@\" >> %s/calls\n%s\n",
+                       fixture->cgroup, fixture->folder, fixture->folder, body);
         assert_int_equal(fclose(file), 0);
         assert_int_equal(chmod(path, 0755), 0);
 }
@@ -51,6 +51,7 @@ static int set_up(void **state) {
         fixture->path = xstrdup(getenv("PATH"));
         assert_true(asprintf(&path, "%s:%s", fixture->folder, fixture->path) > 0);
         assert_int_equal(setenv("PATH", path, 1), 0);
+        assert_int_equal(setenv("NOTIFY_SOCKET", "/none", 1), 0); /* not for busctl */
         (void) snprintf(fixture->scope, sizeof(fixture->scope), "hutch-test-%d.scope", (int) getpid());
         assert_int_equal(cgroup_sight_read("self", &fixture->sight), 0);
         if (fixture->sight.mount && asprintf(&fixture->cgroup, "%s/%s", fixture->sight.mount, fixture->scope) < 0)
@@ -73,6 +74,7 @@ static int tear_down(void **state) {
                 (void) unlink(path);
         }
         (void) setenv("PATH", fixture->path, 1);
+        (void) unsetenv("NOTIFY_SOCKET");
         assert_int_equal(rmdir(fixture->folder), 0);
         cgroup_sight_clear(&fixture->sight);
         free(fixture->cgroup);
