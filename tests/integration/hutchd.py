@@ -41,6 +41,7 @@ from hutch.v1 import (  # noqa: E402
 
 BUILD = Path(os.environ.get("HUTCH_BUILD", ROOT / "build/gcc")).resolve()
 LIMIT = int(30 * PATIENCE)  # seconds that anything may take
+POLL = 0.005 if PATIENCE < 10 else 0.05  # between two looks, which take long themselves on an emulated machine
 CONFIG_NAME = "config.yaml"
 FOLDER_PREFIX = "hutch-test-"  # of the daemons' folders
 MIB = 1 << 20
@@ -65,7 +66,7 @@ def wait_until(condition, limit: float = LIMIT, what: str = "it did not come to 
     end = time.monotonic() + limit
     while not (found := condition()):
         assert time.monotonic() < end, what
-        time.sleep(0.005)
+        time.sleep(POLL)
     return found
 
 
@@ -207,7 +208,7 @@ class Client:
         end = time.monotonic() + limit
         while state_name(found := self.get(sandbox_id)) not in states:
             assert time.monotonic() < end, f"not {states} but {found}"
-            time.sleep(0.005)
+            time.sleep(POLL)
         return found
 
     def update(self, sandbox_id: str, *mask: str, **spec):
@@ -280,7 +281,7 @@ class Client:
             if state_name(found) in states or not states and found.HasField("end_time"):
                 return found
             assert time.monotonic() < end, f"not {states} but {found}"
-            time.sleep(0.005)
+            time.sleep(POLL)
 
     def cancel(self, sandbox_id: str, exec_id: str, grace: float | None = None):
         request = exec_pb2.CancelExecRequest(sandbox_id=sandbox_id, exec_id=exec_id)
@@ -400,7 +401,8 @@ class Daemon(Client):
             end = time.monotonic() + LIMIT
             while True:
                 with contextlib.suppress(TimeoutError):
-                    assert listener.recv(100) == b"READY=1"
+                    told = listener.recv(100)
+                    assert told == b"READY=1", told
                     break
                 assert self.process.poll() is None, f"hutchd ended with {self.process.returncode}: {self.log()}"
                 assert time.monotonic() < end, f"hutchd is not ready: {self.log()}"
