@@ -4,17 +4,17 @@
 
 PREFIX ?= /usr/local
 SUITES := unit unit-sanitized fuzz interop keeper integration crash cli escape integration-sanitized conformance \
-	go python typescript house contract spec
+	go python typescript house contract vm spec
 C_FILES = find src include tests bench -path src/contract -prune -o -name '*.[ch]' -print 2>/dev/null
 
-.PHONY: help run build deps test $(SUITES:%=test-%) test-vm bench soak soak-files \
+.PHONY: help run build deps test $(SUITES:%=test-%) bench soak soak-files \
 	format lint generate install clean distclean
 
 help:
 	@echo 'make run              build hutch and run a command in a sandbox'
 	@echo 'make test             run every test'
 	@echo 'make test-SUITE       run one suite: $(SUITES)'
-	@echo 'make test-vm          run the tests of cgroups in a virtual machine, which takes long'
+	@echo 'make test-vm          run the suite vm in its long form: more tests in a virtual machine, half an hour'
 	@echo 'make bench            run the benchmarks'
 	@echo 'make soak             abuse 300 sandboxes for some minutes, and watch the daemon'
 	@echo 'make soak-files       move much, and race for files for minutes'
@@ -39,11 +39,11 @@ deps:
 test: deps
 	scripts/test
 
-$(SUITES:%=test-%): test-%: deps
+$(filter-out test-vm,$(SUITES:%=test-%)): test-%: deps
 	scripts/test $*
 
-test-vm:
-	@scripts/deps vm
+# The long form; `make test` has the short one.
+test-vm: deps
 	scripts/test-vm
 
 bench:
