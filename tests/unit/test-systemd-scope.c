@@ -44,11 +44,14 @@ static void write_busctl(const Fixture *fixture, const char *body) {
 static int set_up(void **state) {
         Fixture *fixture = new0(Fixture, 1);
         _cleanup_free_ char *path = NULL;
+        const char *before;
 
         *state = fixture;
         (void) strcpy(fixture->folder, "/tmp/hutch-test-XXXXXX");
         assert_non_null(mkdtemp(fixture->folder));
-        fixture->path = xstrdup(getenv("PATH"));
+        before = getenv("PATH");
+        assert_non_null(before);
+        fixture->path = xstrdup(before ? before : "");
         assert_true(asprintf(&path, "%s:%s", fixture->folder, fixture->path) > 0);
         assert_int_equal(setenv("PATH", path, 1), 0);
         assert_int_equal(setenv("NOTIFY_SOCKET", "/none", 1), 0); /* not for busctl */
