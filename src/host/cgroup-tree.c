@@ -15,6 +15,7 @@
 #include "base/fd.h"
 #include "base/memory.h"
 #include "base/strings.h"
+#include "host/mountinfo.h"
 
 #define FILE_MAX ((size_t) 4 << 20)
 
@@ -66,21 +67,6 @@ bool cgroup_lists(int folder, const char *name, const char *controller) {
         return false;
 }
 
-/* Undoes the octal escapes of mountinfo, in place. */
-static void unescape(char *text) {
-        char *to = text;
-
-        for (const char *from = text; *from; from++) {
-                if (from[0] == '\\' && from[1] >= '0' && from[1] <= '3' && from[2] >= '0' && from[2] <= '7' &&
-                    from[3] >= '0' && from[3] <= '7') {
-                        *to++ = (char) ((from[1] - '0') * 64 + (from[2] - '0') * 8 + (from[3] - '0'));
-                        from += 3;
-                } else
-                        *to++ = *from;
-        }
-        *to = '\0';
-}
-
 /* Whether the list @names, with commas, has @name. */
 static bool list_has(const char *names, const char *name) {
         size_t len = strlen(name);
@@ -93,34 +79,11 @@ static bool list_has(const char *names, const char *name) {
         return false;
 }
 
-/* Whether @text, the part of a line of mountinfo behind the separator, is of the hierarchy with @controller, or of the
- * tree of version 2. */
-static bool is_mount_of(const char *text, const char *controller) {
-        const char *options = strrchr(text, ' ');
-
+/* Whether it is the hierarchy with @controller, or, with NULL, the tree of version 2. */
+static bool is_mount_of(const MountInfo *mount, const char *controller) {
         if (!controller)
-                return str_has_prefix(text, "cgroup2 ");
-        return str_has_prefix(text, "cgroup ") && list_has(options + 1, controller);
-}
-
-/* Reads a line of mountinfo: which part of the tree is mounted where, when it is the one that is looked for. */
-static bool parse_mount(char *line, const char *controller, char **ret_root, char **ret_target) {
-        char *fields[5], *separator = strstr(line, " - "), *rest = line;
-
-        if (!separator || !is_mount_of(separator + 3, controller))
-                return false;
-
-        *separator = '\0';
-        for (int i = 0; i < 5; i++) {
-                fields[i] = strsep(&rest, " ");
-                if (!fields[i])
-                        return false;
-        }
-        unescape(fields[3]);
-        unescape(fields[4]);
-        *ret_root = fields[3];
-        *ret_target = fields[4];
-        return true;
+                return str_equal(mount->type, "cgroup2");
+        return str_equal(mount->type, "cgroup") && list_has(mount->options, controller);
 }
 
 /* The part of @path below @root; NULL when it is not below. */
@@ -152,18 +115,18 @@ int cgroup_parse_own(char *mounts, char *cgroups, const char *controller, char *
                 return -ENOENT;
 
         while ((line = strsep(&mounts, "\n"))) {
-                char *root, *target;
                 const char *below;
+                MountInfo mount;
 
-                if (!parse_mount(line, controller, &root, &target))
+                if (!mountinfo_parse(line, &mount) || !is_mount_of(&mount, controller))
                         continue;
-                below = path_below(own, root);
+                below = path_below(own, mount.root);
                 if (!below)
                         continue;
-                if (asprintf(ret_path, "%s%s", target, str_equal(below, "/") ? "" : below) < 0)
+                if (asprintf(ret_path, "%s%s", mount.path, str_equal(below, "/") ? "" : below) < 0)
                         abort();
                 if (ret_mount)
-                        *ret_mount = xstrdup(target);
+                        *ret_mount = xstrdup(mount.path);
                 return 0;
         }
 

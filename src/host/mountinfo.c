@@ -30,6 +30,7 @@ static void unescape(char *text) {
 
 bool mountinfo_parse(char *line, MountInfo *ret_mount) {
         char *fields[FIELDS_BEFORE], *tag, *type;
+        const char *options;
 
         line[strcspn(line, "\n")] = '\0';
         for (size_t i = 0; i < FIELDS_BEFORE; i++) {
@@ -43,10 +44,17 @@ bool mountinfo_parse(char *line, MountInfo *ret_mount) {
         type = strsep(&line, " ");
         if (!type || !*type)
                 return false;
+        (void) strsep(&line, " "); /* what is mounted */
+        options = strsep(&line, " ");
 
         unescape(fields[3]);
         unescape(fields[4]);
         unescape(type);
-        *ret_mount = (MountInfo){ .root = fields[3], .path = fields[4], .type = type };
+        *ret_mount = (MountInfo){
+                .root = fields[3],
+                .path = fields[4],
+                .type = type,
+                .options = options ? options : "",
+        };
         return true;
 }

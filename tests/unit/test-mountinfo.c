@@ -12,14 +12,14 @@
 
 static void lines_are_read(void **state) {
         static const struct {
-                const char *line, *root, *path, *type;
+                const char *line, *root, *path, *type, *options;
         } cases[] = {
-                { "23 28 0:21 / /proc rw,nosuid shared:12 - proc proc rw\n", "/", "/proc", "proc" },
-                { "1 0 8:1 / / rw - ext4 /dev/sda1 rw", "/", "/", "ext4" },
+                { "23 28 0:21 / /proc rw,nosuid shared:12 - proc proc rw\n", "/", "/proc", "proc", "rw" },
+                { "1 0 8:1 / / rw - ext4 /dev/sda1 rw,quota", "/", "/", "ext4", "rw,quota" },
                 { "9 1 8:1 /a\\040b /mnt/c\\134\\011d ro shared:1 master:2 - fuse.x y ro\n", "/a b", "/mnt/c\\\td",
-                  "fuse.x" },
-                { "9 1 8:1 / /\\0 rw - ext4", "/", "/\\0", "ext4" },
-                { "9 1 8:1 / /\\400\\08x rw - ext4 - -", "/", "/\\400\\08x", "ext4" },
+                  "fuse.x", "ro" },
+                { "9 1 8:1 / /\\0 rw - ext4", "/", "/\\0", "ext4", "" },
+                { "9 1 8:1 / /\\400\\08x rw - ext4 - -", "/", "/\\400\\08x", "ext4", "-" },
         };
         char line[256];
         MountInfo mount;
@@ -31,6 +31,7 @@ static void lines_are_read(void **state) {
                 assert_string_equal(mount.root, cases[i].root);
                 assert_string_equal(mount.path, cases[i].path);
                 assert_string_equal(mount.type, cases[i].type);
+                assert_string_equal(mount.options, cases[i].options);
         }
 }
 
