@@ -192,8 +192,8 @@ static void what_systemd_refuses_is_told(void **state) {
 
 static void a_session_is_a_folder_of_the_users_own(void **state) {
         const Fixture *fixture = *state;
-        _cleanup_free_ char *manager = NULL, *found = NULL,
-                            *before = getenv("XDG_RUNTIME_DIR") ? xstrdup(getenv("XDG_RUNTIME_DIR")) : NULL;
+        const char *set = getenv("XDG_RUNTIME_DIR");
+        _cleanup_free_ char *manager = NULL, *found = NULL, *before = set ? xstrdup(set) : NULL;
 
         assert_true(asprintf(&manager, "%s/systemd", fixture->folder) > 0);
         (void) setenv("XDG_RUNTIME_DIR", fixture->folder, 1);
