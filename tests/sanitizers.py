@@ -28,6 +28,8 @@ def options(program: str) -> dict[str, str]:
 def wrap(program: Path, folder: Path) -> Path:
     """A program in @folder that is @program with these variables: who starts it passes on none."""
     wrapper = folder / program.name
+    if wrapper.exists():  # a daemon may be reading it
+        return wrapper
     variables = " ".join(f"{name}='{value}'" for name, value in options(program.name).items())
     wrapper.write_text(f'#!/bin/sh\n{variables} exec {program} "$@"\n', encoding="utf-8")
     wrapper.chmod(0o755)

@@ -321,6 +321,24 @@ static void a_script_has_no_nest(void **state) {
         (void) unlink(path);
 }
 
+static void a_program_that_is_being_written_is_not_taken(void **state) {
+        char path[] = "/tmp/hutch-nest-XXXXXX";
+        int fd = mkstemp(path);
+        KeeperProgram *program = keeper_program_new(path);
+
+        (void) state;
+        assert_true(fd >= 0);
+        assert_int_equal(fchmod(fd, 0700), 0);
+        assert_int_equal(keeper_program_load(program, NULL), -ENOEXEC);
+        assert_false(keeper_program_is_copied(program));
+        assert_int_equal(fd_write_all(fd, "\177ELF", 4), 0);
+        assert_int_equal(keeper_program_load(program, NULL), 0);
+        assert_true(keeper_program_is_copied(program));
+        fd_close(fd);
+        (void) unlink(path);
+        (void) keeper_program_free(program);
+}
+
 int main(int argc, char *argv[]) {
 #define NEST(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
         const struct CMUnitTest tests[] = {
@@ -333,6 +351,7 @@ int main(int argc, char *argv[]) {
                 NEST(what_does_not_fit_into_a_message_is_done_without_it),
                 NEST(arguments_are_sent_as_they_are),
                 cmocka_unit_test(a_script_has_no_nest),
+                cmocka_unit_test(a_program_that_is_being_written_is_not_taken),
         };
 
         if (str_equal(argv[0], "hutch-keeper"))

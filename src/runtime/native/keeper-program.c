@@ -88,13 +88,16 @@ static int copy_sealed(KeeperProgram *program, int from) {
 
 static int load(KeeperProgram *program) {
         _cleanup_close_ int from = open(program->path, O_RDONLY | O_CLOEXEC);
-        char head[2] = "";
+        char head[4] = "";
 
         if (from < 0 || access(program->path, X_OK) < 0)
                 return -errno;
         if (pread(from, head, sizeof(head), 0) < 0)
                 return -errno;
-        return memcmp(head, "#!", sizeof(head)) == 0 ? 0 : copy_sealed(program, from);
+        if (memcmp(head, "#!", 2) == 0)
+                return 0;
+        /* It may be about to be written: the next start looks again. */
+        return memcmp(head, "\177ELF", sizeof(head)) == 0 ? copy_sealed(program, from) : -ENOEXEC;
 }
 
 int keeper_program_load(KeeperProgram *program, HutchError *err) {
