@@ -52,7 +52,8 @@ def test_without_a_terminal_it_is_a_table_once(hutch, pair):
     assert processes == "1 / 20"
     assert re.fullmatch(r"(-|[\d.]+ \w+) / (-|[\d.]+ \w+)", disk)
     assert re.fullmatch(r"\d+[sm]", age)
-    assert table[idle][0] == "READY" and table[idle][1] == "0.0%" and table[idle][5] == "0"
+    # That somebody asks may have its files measured, which is its own time.
+    assert table[idle][0] == "READY" and float(table[idle][1].rstrip("%")) < 1 and table[idle][5] == "0"
     assert rows(hutch.ok("top", "--once")).keys() == table.keys()
 
 
