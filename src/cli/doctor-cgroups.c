@@ -165,7 +165,7 @@ void examine_cgroups(Findings *findings, const char *state) {
 
         if (!*texts[TEXT_PLACE])
                 findings_add(findings, "cgroups", VERDICT_WARNING, texts[TEXT_FIX],
-                             "sandboxes cannot be paused or measured: %s", texts[TEXT_WHY]);
+                             "sandboxes cannot be paused, and their CPU is not limited: %s", texts[TEXT_WHY]);
         else if (!tell_missing(findings, texts))
                 tell_place(findings, texts);
         if (!*text_of(texts, HOST_IO, TEXT_HOW))

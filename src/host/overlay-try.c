@@ -54,13 +54,14 @@ static bool can_make(const char *lower, const char *upper, const char *work) {
 }
 
 static bool can_have_host_folders(void) {
-        static const char *const folders[] = { "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt" };
+        static const char *const folders[] = { HOST_PROGRAM_FOLDERS };
         for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++) {
                 struct stat st;
-                char layers[32];
-                if (lstat(folders[i], &st) < 0 || !S_ISDIR(st.st_mode))
+                char folder[16], layers[32];
+                (void) snprintf(folder, sizeof(folder), "/%s", folders[i]);
+                if (lstat(folder, &st) < 0 || !S_ISDIR(st.st_mode))
                         continue;
-                (void) snprintf(layers, sizeof(layers), "%s:" LOWER, folders[i]);
+                (void) snprintf(layers, sizeof(layers), "%s:" LOWER, folder);
                 if (!can_make(layers, NULL, NULL))
                         return false;
         }

@@ -6,6 +6,9 @@
 /* Which overlays sandboxes can have on this host, found by trying: in a process of its own, which has a user namespace
  * as theirs are. hutchd looks at its start, `hutch doctor` when it is asked. */
 
+/* The folders below / with programs of the host, where they are there: sandboxes have an overlay of each. */
+#define HOST_PROGRAM_FOLDERS "usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "opt"
+
 typedef struct OverlaySupport {
         int error;             /* 0, or why nothing could be tried: then the others are false */
         bool is_there;         /* the kernel has overlayfs */

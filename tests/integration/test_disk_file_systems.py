@@ -4,12 +4,12 @@
 import fcntl
 import os
 import struct
-import subprocess
 from pathlib import Path
 
 import pytest
 from hutch.v1 import exec_pb2, sandbox_pb2
-from hutchd import LIMIT, MIB, Daemon, wait_until
+from hutchd import LIMIT, MIB, wait_until
+from state_images import daemon_on, run_all
 
 SUBVOL_CREATE, SNAP_CREATE_V2, SUBVOL_RDONLY = 0x5000940E, 0x50009417, 2
 FOUND = 2 * LIMIT
@@ -60,36 +60,14 @@ def try_mount(kind: str, image: Path, place: Path) -> str:
     if kind != "tmpfs":
         commands = [["truncate", "-s", "768M", image], [f"mkfs.{kind}", "-q", image]]
         commands += [["mount", "-o", "loop", image, place]]
-    for command in commands:
-        ended = subprocess.run(command, capture_output=True, text=True, check=False)
-        if ended.returncode != 0:
-            return f"{command[0]}: {ended.stderr.strip()}"
-    return ""
+    return run_all(commands)
 
 
 @pytest.fixture(scope="module", name="mounted")
 def start_mounted(request):
     """A daemon whose state folder is on a file system of that kind."""
-    daemon = Daemon()
-    daemon.state.mkdir(mode=0o700)
-    mounted = False
-    try:
-        problem = try_mount(request.param, daemon.folder / "image", daemon.state)
-        if problem:
-            pytest.skip(f"this host has no {request.param}: {problem}")
-        mounted = True
-        daemon.state.chmod(0o700)
-        daemon.begin()
+    with daemon_on(request.param, lambda image, place: try_mount(request.param, image, place)) as daemon:
         yield daemon
-        daemon.remove(*daemon.ids())
-        daemon.stop_daemon()
-    finally:
-        if daemon.process:
-            daemon.kill()
-        daemon.kill_keepers()
-        if mounted:
-            subprocess.run(["umount", "-l", daemon.state], check=True)
-        daemon.wipe()
 
 
 on_btrfs = pytest.mark.parametrize("mounted", ["btrfs"], indirect=True)

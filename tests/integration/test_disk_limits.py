@@ -16,6 +16,7 @@ import pytest
 from hutch.v1 import event_pb2, exec_pb2, sandbox_pb2
 from hutchd import LIMIT, MIB, Daemon, wait_until
 from sandbox_files import Files
+from state_images import daemon_on, run_all
 
 FS_IOC_FSGETXATTR = 0x801C581F
 SYS_QUOTACTL_FD, Q_GETQUOTA, PRJQUOTA = 443, 0x800007, 2
@@ -196,6 +197,12 @@ def find_measurer(daemon, sandbox) -> dict[str, str]:
     return {name: path for _, names, path in (line.split(":", 2) for line in lines) for name in names.split(",")}
 
 
+def grow_others(daemon) -> None:
+    """Others write to the same file system, which is why a sandbox is measured at all."""
+    with (daemon.folder / "others").open("ab") as file:
+        file.write(bytes(8 * MIB))
+
+
 def test_measuring_is_time_of_the_sandbox(daemon, small):
     if not daemon.cgroup(small):
         pytest.skip("there are no cgroups")
@@ -204,11 +211,13 @@ def test_measuring_is_time_of_the_sandbox(daemon, small):
     found = []
 
     def measured():
+        grow_others(daemon)
         usage(daemon, small)
         found.append(next(filter(None, (find_measurer(daemon, small) for _ in range(2000))), {}))
         return found[-1]
 
     wait_until(measured)
+    (daemon.folder / "others").unlink()
     assert found[-1][""].endswith("box/disk"), found[-1]
     group = daemon.limit_groups(small).get("cpu")
     if group:
@@ -227,7 +236,12 @@ def test_nothing_runs_while_a_sandbox_near_its_limit_is_measured(daemon, small):
         files = (daemon.cgroup(small) / "box").glob("exec-*/cgroup.events")
         return {line for file in files for line in file.read_text(encoding="ascii").splitlines()}
 
-    wait_until(lambda: any("frozen 1" in states() for _ in range(2000)), limit=FOUND)
+    def frozen():
+        grow_others(daemon)
+        return any("frozen 1" in states() for _ in range(2000))
+
+    wait_until(frozen, limit=FOUND)
+    (daemon.folder / "others").unlink()
     churn = daemon.sandbox_folder(small) / "fs/workspace/churn"
     before = churn.stat().st_mtime_ns
     wait_until(lambda: churn.stat().st_mtime_ns > before)
@@ -388,42 +402,19 @@ except OSError as error:
 
 def try_quota_mount(image: Path, place: Path) -> str:
     """Mounts a new file system with quotas. What is in the way; "" for nothing."""
-    commands = (
+    commands = [
         ["truncate", "-s", "256M", image],
         ["mkfs.ext4", "-q", "-O", "quota,project", "-E", "quotatype=prjquota", image],
         ["mount", "-o", "loop,prjquota", image, place],
-    )
-    for command in commands:
-        ended = subprocess.run(command, capture_output=True, text=True, check=False)
-        if ended.returncode != 0:
-            return f"{command[0]}: {ended.stderr.strip()}"
-    return ""
+    ]
+    return run_all(commands)
 
 
 @pytest.fixture(scope="module", name="quota_daemon")
 def start_quota_daemon():
     """A daemon whose state folder has quotas of projects."""
-    daemon = Daemon()
-    daemon.state.mkdir(mode=0o700)
-    image = daemon.folder / "image"
-    mounted = False
-    try:
-        problem = try_quota_mount(image, daemon.state)
-        if problem:
-            pytest.skip(f"this host has no quotas of projects: {problem}")
-        mounted = True
-        daemon.state.chmod(0o700)
-        daemon.begin()
+    with daemon_on("quotas of projects", try_quota_mount) as daemon:
         yield daemon
-        daemon.remove(*daemon.ids())
-        daemon.stop_daemon()
-    finally:
-        if daemon.process:
-            daemon.kill()
-        daemon.kill_keepers()
-        if mounted:
-            subprocess.run(["umount", "-l", daemon.state], check=True)
-        daemon.wipe()
 
 
 @pytest.fixture(name="quota")

@@ -15,32 +15,13 @@
 #include <unistd.h>
 
 #include "base/strings.h"
+#include "host/overlay-try.h"
 
 static const char *const known[] = {
-        "usr",
-        "bin",
-        "sbin",
-        "lib",
-        "lib32",
-        "lib64",
-        "libx32",
-        "opt",
-        "etc/alternatives",
-        "etc/crypto-policies",
-        "etc/fonts",
-        "etc/ld.so.cache",
-        "etc/ld.so.conf",
-        "etc/ld.so.conf.d",
-        "etc/localtime",
-        "etc/mime.types",
-        "etc/os-release",
-        "etc/pki/ca-trust",
-        "etc/pki/java",
-        "etc/pki/tls/certs",
-        "etc/protocols",
-        "etc/services",
-        "etc/ssl/certs",
-        "etc/ssl/openssl.cnf",
+        HOST_PROGRAM_FOLDERS, "etc/alternatives",    "etc/crypto-policies", "etc/fonts",      "etc/ld.so.cache",
+        "etc/ld.so.conf",     "etc/ld.so.conf.d",    "etc/localtime",       "etc/mime.types", "etc/os-release",
+        "etc/pki/ca-trust",   "etc/pki/java",        "etc/pki/tls/certs",   "etc/protocols",  "etc/services",
+        "etc/ssl/certs",      "etc/ssl/openssl.cnf",
 };
 
 #define N_KNOWN (sizeof(known) / sizeof(known[0]))
